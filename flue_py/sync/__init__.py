@@ -34,7 +34,6 @@ from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, Protocol, Typ
 
 from flue_py.core.sessions import Change, Limits
 from flue_py.core.trees import SalvageReport
-from flue_py.db.backend import Backend
 from flue_py.db.keys import KeyChoice
 from flue_py.db.runner import Opener, starting_threads
 from flue_py.db.waiting import OnCaller, Waiting, run_here, shielded
@@ -229,6 +228,7 @@ Original = TypeVar("Original")
 Original_co = TypeVar("Original_co", covariant=True)
 Made = TypeVar("Made")
 Returned = TypeVar("Returned")
+Owner = TypeVar("Owner", bound="Twin[object]")
 
 
 class Twin(Generic[Original_co]):
@@ -309,6 +309,22 @@ def _twin(
 
     update_wrapper(call, method)
     return call
+
+
+class Read(Protocol[Result_co]):
+    """A property, to mypy."""
+
+    def __get__(self, twin: object, owner: type | None = None) -> Result_co: ...
+
+
+def reading(owner: type[Original], read: Callable[[Original], Returned]) -> Read[Returned]:
+    """Return a property that reads the original, an ``owner``."""
+    return cast("Read[Returned]", property(lambda twin: read(parts_of(twin)[1])))
+
+
+def twin_read(twin: Callable[[Way, Original], Result], name: str) -> Read[Result]:
+    """Return a property that is the twin of a part of the original, its property ``name``."""
+    return cast("Read[Result]", property(lambda owner: twin(parts_of(owner)[0], getattr(parts_of(owner)[1], name))))
 
 
 def _bare(value: object) -> object:
@@ -499,22 +515,6 @@ class Artifacts(Twin[write.Artifacts]):
     answer_read = blocking(write.Artifacts.answer_read)
 
 
-class _Read(Protocol[Result_co]):
-    """A property, to mypy."""
-
-    def __get__(self, twin: Session, owner: type[Session] | None = None) -> Result_co: ...
-
-
-def _reading(adapt: Callable[[Way, Original], Result], read: Callable[[AsyncSession], Original]) -> _Read[Result]:
-    """Return a property that reads the original session and passes the value through ``adapt``."""
-
-    def value(twin: Session) -> Result:
-        way, session = parts_of(twin)
-        return adapt(way, read(session))
-
-    return cast("_Read[Result]", property(value))
-
-
 class Session(Twin[AsyncSession]):
     """The blocking twin of `flue_py.Session`."""
 
@@ -569,24 +569,24 @@ class Session(Twin[AsyncSession]):
         """
         return _told(self._way, self._original.watch(after=after))
 
-    id = _reading(same, lambda session: session.id)
-    ref = _reading(same, lambda session: session.ref)
-    key = _reading(same, lambda session: session.key)
-    title = _reading(same, lambda session: session.title)
-    metadata = _reading(same, lambda session: session.metadata)
-    leaf_id = _reading(same, lambda session: session.leaf_id)
-    draft = _reading(same, lambda session: session.draft)
-    revision = _reading(same, lambda session: session.revision)
-    info = _reading(same, lambda session: session.info)
+    id = reading(AsyncSession, lambda session: session.id)
+    ref = reading(AsyncSession, lambda session: session.ref)
+    key = reading(AsyncSession, lambda session: session.key)
+    title = reading(AsyncSession, lambda session: session.title)
+    metadata = reading(AsyncSession, lambda session: session.metadata)
+    leaf_id = reading(AsyncSession, lambda session: session.leaf_id)
+    draft = reading(AsyncSession, lambda session: session.draft)
+    revision = reading(AsyncSession, lambda session: session.revision)
+    info = reading(AsyncSession, lambda session: session.info)
 
-    marks = _reading(Marks, lambda session: session.marks)
-    money = _reading(Spending, lambda session: session.money)
-    compactions = _reading(Compactions, lambda session: session.compactions)
-    context = _reading(Context, lambda session: session.context)
-    reports = _reading(Reports, lambda session: session.reports)
-    tasks = _reading(Tasks, lambda session: session.tasks)
-    branches = _reading(Branches, lambda session: session.branches)
-    artifacts = _reading(Artifacts, lambda session: session.artifacts)
+    marks = twin_read(Marks, "marks")
+    money = twin_read(Spending, "money")
+    compactions = twin_read(Compactions, "compactions")
+    context = twin_read(Context, "context")
+    reports = twin_read(Reports, "reports")
+    tasks = twin_read(Tasks, "tasks")
+    branches = twin_read(Branches, "branches")
+    artifacts = twin_read(Artifacts, "artifacts")
 
 
 class Atomic(Twin[AsyncAtomic]):
@@ -617,21 +617,10 @@ class Atomic(Twin[AsyncAtomic]):
 class Store(Twin[AsyncStore]):
     """The blocking twin of `flue_py.Store`."""
 
-    @property
-    def limits(self) -> Limits:
-        return self._original.limits
-
-    @property
-    def backend(self) -> Backend:
-        return self._original.backend
-
-    @property
-    def scope(self) -> str | None:
-        return self._original.scope
-
-    @property
-    def unchecked(self) -> bool:
-        return self._original.unchecked
+    limits = reading(AsyncStore, lambda store: store.limits)
+    backend = reading(AsyncStore, lambda store: store.backend)
+    scope = reading(AsyncStore, lambda store: store.scope)
+    unchecked = reading(AsyncStore, lambda store: store.unchecked)
 
     in_scope = collecting(AsyncStore.in_scope, _store)
     create_session = adapting(AsyncStore.create_session, _session)
@@ -802,6 +791,30 @@ def checked_parts(store: Store, session: Session) -> None:
     for name, part, kind in (("store", store, Store), ("session", session, Session)):
         if not isinstance(part, kind):
             raise InvalidArgument(f"{name}: {shown(part)} is not a {kind.__name__} of flue_py.sync")
+
+
+def constructing(
+    make: Callable[Concatenate[AsyncStore, AsyncSession, P], Made],
+) -> Callable[[Callable[[Owner, Store], None]], Callable[Concatenate[Owner, Store, Session, P], None]]:
+    """Return the decorator of a twin's constructor: it takes the arguments of ``make``, store and session blocking.
+
+    What ``make`` makes of them is the original. ``before_compaction`` is a plain function, too. Raises as
+    `checked_parts` and `checked_plain`.
+    """
+
+    def decorate(note: Callable[[Owner, Store], None]) -> Callable[..., None]:
+        def construct(twin: Owner, store: Store, session: Session, *args: object, **options: object) -> None:
+            checked_parts(store, session)
+            way, original = parts_of(store)
+            hook = cast("PlainHook | None", options.pop("before_compaction", None))
+            options["before_compaction"] = hook_of(original.backend.waiting, hook)
+            made: Callable[..., Made] = make
+            Twin.__init__(twin, way, made(original, parts_of(session)[1], *args, **options))
+            note(twin, store)
+
+        return update_wrapper(construct, make.__init__)
+
+    return decorate
 
 
 def hook_of(waiting: Waiting, hook: PlainHook | None) -> BeforeCompaction | None:

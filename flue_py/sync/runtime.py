@@ -2,51 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, update_wrapper
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from flue_py.compaction.material import CompactionSummary, SummaryReply, SummaryRequest
 from flue_py.compaction.material import summarize as original
 from flue_py.compaction.plan import CompactionPlan
-from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.json import JsonObject
 from flue_py.db.waiting import run_here
 from flue_py.errors import InvalidArgument, shown
 from flue_py.runtime import conversation
-from flue_py.runtime.conversation import REPLAYED_TURNS
 from flue_py.runtime.conversation import Conversation as AsyncConversation
 from flue_py.runtime.guard import CompactionGuard as AsyncGuard
-from flue_py.runtime.guard import GuardAnswer
-from flue_py.sessions.write import PATIENCE
 from flue_py.sync import (
     OnThisThread,
-    PlainHook,
     Session,
     Store,
     Twin,
     adapting,
     awaited,
     blocking,
-    checked_parts,
     checked_plain,
-    hook_of,
+    constructing,
     parts_of,
+    reading,
+    twin_read,
 )
 from flue_py.transfer import copy
 from flue_py.transfer.copy import CopyProgress, CopyReport
-
-if TYPE_CHECKING:
-    from flue_py.compaction.modes import Mode
-    from flue_py.compaction.settings import CompactionSettings, TriggerSettings
-    from flue_py.context.artifacts import OffloadSettings
-    from flue_py.context.blocks import Block, BlockFailure
-    from flue_py.context.pipeline import ContextReport
-    from flue_py.context.settings import ContextSettings
-    from flue_py.context.sources import SourceReader
-    from flue_py.core.model import Model as CompactionModel
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The blocking twin of `flue_py.transfer.copy_store`.
@@ -87,73 +72,18 @@ class CompactionGuard(Twin[AsyncGuard]):
     ``model`` and ``summarizer`` are models as ever.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        session: Session,
-        model: CompactionModel | None = None,
-        *,
-        summarizer: CompactionModel | None = None,
-        mode: str | Mode | None = None,
-        settings: CompactionSettings | None = None,
-        triggers: TriggerSettings | None = None,
-        window: int | None = None,
-        system: str | None = None,
-        tools: Sequence[Mapping[str, JsonValue]] | None = None,
-        on_answer: Callable[[GuardAnswer], object] | None = None,
-        before_compaction: PlainHook | None = None,
-        context: ContextSettings | Mapping[str, object] | None = None,
-        sources: Mapping[str, SourceReader] | None = None,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        patience: float = 120.0,
-        blocks: Iterable[Block] = (),
-        stop_over_budget: bool = False,
-    ) -> None:
-        checked_parts(store, session)
-        way, original = parts_of(store)
-        guard = AsyncGuard(
-            original,
-            parts_of(session)[1],
-            model,
-            summarizer=summarizer,
-            mode=mode,
-            settings=settings,
-            triggers=triggers,
-            window=window,
-            system=system,
-            tools=tools,
-            on_answer=on_answer,
-            before_compaction=hook_of(original.backend.waiting, before_compaction),
-            context=context,
-            sources=sources,
-            clock=clock,
-            patience=patience,
-            blocks=blocks,
-            stop_over_budget=stop_over_budget,
-        )
-        super().__init__(way, guard)
+    @constructing(AsyncGuard)
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._session = session
 
     @property
     def store(self) -> Store:
         """The store that the session is in."""
         return self._store
 
-    @property
-    def session(self) -> Session:
-        """The session that it guards; another one has a guard of its own."""
-        return self._session
-
-    @property
-    def block_failures(self) -> tuple[BlockFailure, ...]:
-        """The blocks that failed before the latest call, and why."""
-        return self._original.block_failures
-
-    @property
-    def context_report(self) -> ContextReport | None:
-        """The report of the settings about the latest request of `call`; None without any."""
-        return self._original.context_report
+    session = twin_read(Session, "session")
+    block_failures = reading(AsyncGuard, lambda guard: guard.block_failures)
+    context_report = reading(AsyncGuard, lambda guard: guard.context_report)
 
     before_call = blocking(AsyncGuard.before_call)
     after_call = blocking(AsyncGuard.after_call)
@@ -205,40 +135,8 @@ Model: TypeAlias = Callable[[list[JsonObject]], Sequence[Mapping[str, object]]]
 class Conversation(Twin[AsyncConversation]):
     """The blocking twin of `flue_py.runtime.conversation.Conversation`."""
 
-    def __init__(
-        self,
-        store: Store,
-        session: Session,
-        *,
-        replay: int = REPLAYED_TURNS,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        before_compaction: PlainHook | None = None,
-        summarizer: CompactionModel | None = None,
-        context: ContextSettings | Mapping[str, object] | bool | None = True,
-        sources: Mapping[str, SourceReader] | None = None,
-        agent: str | None = None,
-        offload: OffloadSettings | bool | None = True,
-        blocks: Iterable[Block] = (),
-        patience: float = PATIENCE,
-    ) -> None:
-        checked_parts(store, session)
-        way, original = parts_of(store)
-        hook = hook_of(original.backend.waiting, before_compaction)
-        talk = AsyncConversation(
-            original,
-            parts_of(session)[1],
-            replay=replay,
-            clock=clock,
-            before_compaction=hook,
-            summarizer=summarizer,
-            context=context,
-            sources=sources,
-            agent=agent,
-            offload=offload,
-            blocks=blocks,
-            patience=patience,
-        )
-        super().__init__(way, talk)
+    @constructing(AsyncConversation)
+    def __init__(self, store: Store) -> None:
         self._store = store
 
     @property
@@ -257,25 +155,10 @@ class Conversation(Twin[AsyncConversation]):
             raise InvalidArgument(f"session: {shown(session)} is not a Session of flue_py.sync")
         self._original.session = parts_of(session)[1]
 
-    @property
-    def replay(self) -> int:
-        """How many turns are shown on resuming."""
-        return self._original.replay
-
-    @property
-    def clock(self) -> Callable[[], datetime]:
-        """The clock."""
-        return self._original.clock
-
-    @property
-    def block_failures(self) -> tuple[BlockFailure, ...]:
-        """The blocks that failed in the latest turn, and why."""
-        return self._original.block_failures
-
-    @property
-    def context_report(self) -> ContextReport | None:
-        """The report of the settings about the latest request, such as entries left out; None without settings."""
-        return self._original.context_report
+    replay = reading(AsyncConversation, lambda talk: talk.replay)
+    clock = reading(AsyncConversation, lambda talk: talk.clock)
+    block_failures = reading(AsyncConversation, lambda talk: talk.block_failures)
+    context_report = reading(AsyncConversation, lambda talk: talk.context_report)
 
     turns = blocking(AsyncConversation.turns)
     history = blocking(AsyncConversation.history)
