@@ -60,7 +60,7 @@ from flue_py.core.sessions import (
 from flue_py.core.usage import CallDifference, PaidCall
 from flue_py.db import ops, sql
 from flue_py.db.keys import Key, KeyedRunner, Keys, Rekeyed
-from flue_py.db.runner import Runner, Sources, Transaction, WordIndex
+from flue_py.db.runner import Backup, Runner, Sources, Transaction, WordIndex
 from flue_py.db.schema import FORMAT_VERSION
 from flue_py.errors import CorruptStore, StoreClosed
 from flue_py.lazy import lazy_module
@@ -1196,7 +1196,7 @@ class Backend:
         """
         # Raises, as every call does, if the store is closed or its file is no longer there.
         await self._runner.read(lambda tx: tx.first(sql.COUNTS), loose=True)
-        return await self._runner.backup(target, overwrite=overwrite, verified=verified, progress=progress)
+        return await self._runner.backup(Backup(target, overwrite, verified, progress))
 
     async def info(self) -> StoreInfo:
         """Return the kind of this store, where it is, of what format, how large, and how many rows it has.

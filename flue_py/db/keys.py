@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
+
+from msgspec.structs import replace
 
 from flue_py.core.chain import UNKEYED, Chain, UncheckedChain
 from flue_py.core.sessions import SessionPage
 from flue_py.db import ops
 from flue_py.db.ops import keys as statements
 from flue_py.db.ops.keys import NO_KEY, NOT_CHANGING, Stated
-from flue_py.db.runner import KeyChanged, Plan, Runner, RunnerAround, Transaction
+from flue_py.db.runner import Backup, KeyChanged, Plan, Runner, RunnerAround, Transaction
 from flue_py.errors import CorruptStore, FlueError, InvalidArgument, StoreBusy, StoreUnavailable, WrongKey
 
 if TYPE_CHECKING:
@@ -279,16 +280,5 @@ class KeyedRunner(RunnerAround):
         await self.write(lambda tx: statements.state(tx, stated), repeatable=True)
         await self.refresh()
 
-    async def backup(
-        self,
-        target: Path,
-        *,
-        overwrite: bool,
-        verified: bool,
-        progress: Callable[[int, int], None] | None,
-        chain: Chain = UNKEYED,
-    ) -> BackupReport:
-        del chain
-        return await self._runner.backup(
-            target, overwrite=overwrite, verified=verified, progress=progress, chain=self.chain
-        )
+    async def backup(self, wanted: Backup) -> BackupReport:
+        return await self._runner.backup(replace(wanted, chain=self.chain))

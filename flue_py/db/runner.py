@@ -515,6 +515,16 @@ class Plan(Protocol[Written_co]):
         """Write it; return the result."""
 
 
+class Backup(Frozen):
+    """A copy of a database that is wanted (see `Backend.backup`); ``chain`` verifies it."""
+
+    target: Path
+    overwrite: bool = False
+    verified: bool = True
+    progress: Callable[[int, int], None] | None = None
+    chain: Chain = UNKEYED
+
+
 class Runner(Protocol):
     """Runs transactions on a database."""
 
@@ -571,17 +581,9 @@ class Runner(Protocol):
         """Forget how sessions were left: entries of theirs have other digests now."""
         return None  # noqa: RET501 - without it, mypy takes the method for abstract
 
-    async def backup(
-        self,
-        target: Path,
-        *,
-        overwrite: bool,
-        verified: bool,
-        progress: Callable[[int, int], None] | None,
-        chain: Chain = UNKEYED,
-    ) -> BackupReport:
-        """Copy the database into a file, where it is one (see `Backend.backup`); ``chain`` verifies the copy."""
-        del target, overwrite, verified, progress, chain
+    async def backup(self, wanted: Backup) -> BackupReport:
+        """Copy the database into a file, where it is one (see `Backend.backup`)."""
+        del wanted
         raise InvalidArgument(
             f"{self.location} is not a file, so there is nothing to back up; copy it into one with flue-py copy, "
             "or use what its server brings (pg_dump)"
@@ -648,16 +650,8 @@ class RunnerAround(Runner):
     def wakeups(self, session_id: str | None) -> AsyncGenerator[None, None]:
         return self._runner.wakeups(session_id)
 
-    async def backup(
-        self,
-        target: Path,
-        *,
-        overwrite: bool,
-        verified: bool,
-        progress: Callable[[int, int], None] | None,
-        chain: Chain = UNKEYED,
-    ) -> BackupReport:
-        return await self._runner.backup(target, overwrite=overwrite, verified=verified, progress=progress, chain=chain)
+    async def backup(self, wanted: Backup) -> BackupReport:
+        return await self._runner.backup(wanted)
 
     async def forget_deleted(self, needles: erasure.Needles, *, rebuild: bool) -> erasure.Forgotten:
         return await self._runner.forget_deleted(needles, rebuild=rebuild)

@@ -16,6 +16,7 @@ import pytest
 
 import flue_py
 from flue_py.db import files as private_files
+from flue_py.db.runner import Backup
 from flue_py.db.sqlite import file as sqlite_copy
 from flue_py.db.sqlite.runner import back_up
 from flue_py.errors import CorruptStore, FormatTooNew, InvalidArgument, StoreClosed, StoreUnavailable
@@ -128,7 +129,7 @@ async def test_the_snapshot_holds_while_each_step_is_followed_by_a_commit(
             other.execute("UPDATE sessions SET title = ?", (f"{steps} of {total}",))
             other.commit()
 
-        made = back_up(path, tmp_path / "b.db", progress=commit)
+        made = back_up(path, Backup(tmp_path / "b.db", progress=commit))
     # A copy that began again at each commit would never end, and one that did not hold still would not verify.
     assert steps == made.size_bytes // 4096
     assert await held(tmp_path / "b.db") == ([], ids)
@@ -147,7 +148,7 @@ async def test_the_file_is_private_from_its_first_byte_and_appears_whole(tmp_pat
 
     mask = os.umask(0)
     try:
-        back_up(tmp_path / "a.db", tmp_path / "b.db", progress=look)
+        back_up(tmp_path / "a.db", Backup(tmp_path / "b.db", progress=look))
     finally:
         os.umask(mask)
     assert modes == {0o600}
@@ -175,7 +176,7 @@ async def test_nobody_else_s_file_is_replaced_that_came_meanwhile(tmp_path: Path
         (tmp_path / "b.db").write_text("mine")
 
     with pytest.raises(InvalidArgument, match="is there already"):
-        back_up(tmp_path / "a.db", tmp_path / "b.db", progress=come_first)
+        back_up(tmp_path / "a.db", Backup(tmp_path / "b.db", progress=come_first))
     assert (tmp_path / "b.db").read_text() == "mine"
     assert names(tmp_path) == ["a.db", "b.db"]
 
@@ -186,14 +187,14 @@ async def test_only_a_file_is_replaced_by_a_backup(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for name in ("pipe", "folder"):
         with pytest.raises(InvalidArgument, match="name a file"):
-            back_up(tmp_path / "a.db", tmp_path / name, overwrite=True)
+            back_up(tmp_path / "a.db", Backup(tmp_path / name, overwrite=True))
     assert names(tmp_path) == ["a.db", "folder", "pipe"]
 
 
 async def test_a_store_does_not_replace_itself(tmp_path: Path) -> None:
     ids = await fill(tmp_path / "a.db")
     with pytest.raises(InvalidArgument, match="itself"):
-        back_up(tmp_path / "a.db", tmp_path / "a.db", overwrite=True)
+        back_up(tmp_path / "a.db", Backup(tmp_path / "a.db", overwrite=True))
     assert await held(tmp_path / "a.db") == ([], ids)
 
 
@@ -217,10 +218,10 @@ async def test_a_backup_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: p
         raise OSError("no space left")
 
     with pytest.raises(StoreUnavailable, match="cannot be made"):
-        back_up(tmp_path / "a.db", tmp_path / "no folder" / "b.db")
+        back_up(tmp_path / "a.db", Backup(tmp_path / "no folder" / "b.db"))
     monkeypatch.setattr(private_files, "_sync", refuse)
     with pytest.raises(StoreUnavailable, match="no space left"):
-        back_up(tmp_path / "a.db", tmp_path / "b.db")
+        back_up(tmp_path / "a.db", Backup(tmp_path / "b.db"))
     assert names(tmp_path) == ["a.db"]
 
 

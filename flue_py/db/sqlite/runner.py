@@ -13,6 +13,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec.structs import replace
+
 from flue_py import errors
 from flue_py.core.chain import UNKEYED, Chain
 from flue_py.core.sessions import VerifyReport
@@ -20,6 +22,7 @@ from flue_py.db import ops, sql
 from flue_py.db.backend import Backend
 from flue_py.db.files import Part
 from flue_py.db.runner import (
+    Backup,
     Bell,
     CommittedBeforeCancellation,
     Durability,
@@ -102,18 +105,8 @@ class RunnerOnFile(RunnerOnSqlite):
     _writes_beside = True
     """Whether the store is open for writing, so that its index may be written, too."""
 
-    async def backup(
-        self,
-        target: Path,
-        *,
-        overwrite: bool,
-        verified: bool,
-        progress: Callable[[int, int], None] | None,
-        chain: Chain = UNKEYED,
-    ) -> BackupReport:
-        return await back_up_while_waiting(
-            self.waiting, self._path, target, overwrite=overwrite, verified=verified, progress=progress, chain=chain
-        )
+    async def backup(self, wanted: Backup) -> BackupReport:
+        return await back_up_while_waiting(self.waiting, self._path, wanted)
 
     @property
     def words_name(self) -> str:
@@ -898,46 +891,28 @@ class _Guarded:
             raise errors.StoreUnavailable("progress: it raised an error, and nothing was written") from error
 
 
-async def back_up_while_waiting(
-    waiting: Waiting,
-    path: Path,
-    target: Path,
-    *,
-    overwrite: bool,
-    verified: bool,
-    progress: Progress | None,
-    chain: Chain,
-) -> BackupReport:
+async def back_up_while_waiting(waiting: Waiting, path: Path, wanted: Backup) -> BackupReport:
     """Copy a database file as its store waits for that (see `Backend.backup`). Raises errors of ``progress``, too."""
-    guard = _Guarded(progress)
+    guard = _Guarded(wanted.progress)
     try:
-        return await waiting.call(
-            partial(back_up, path, target, overwrite=overwrite, verified=verified, progress=guard, chain=chain)
-        )
+        return await waiting.call(partial(back_up, path, replace(wanted, progress=guard)))
     except errors.StoreUnavailable:
         if guard.error is not None:
             raise guard.error from None
         raise
 
 
-def back_up(
-    path: Path,
-    target: Path,
-    *,
-    overwrite: bool = False,
-    verified: bool = True,
-    progress: Progress | None = None,
-    chain: Chain = UNKEYED,
-) -> BackupReport:
+def back_up(path: Path, wanted: Backup) -> BackupReport:
     """Copy a database file of the current format (see `Backend.backup`). Blocks; O(file)."""
     check_magic(path)
-    if overwrite and target.exists() and target.samefile(path):
+    target = wanted.target
+    if wanted.overwrite and target.exists() and target.samefile(path):
         raise errors.InvalidArgument(f"{target} is the database itself; name another file")
-    with Part(target, overwrite=overwrite) as part:
+    with Part(target, overwrite=wanted.overwrite) as part:
         with translated(path), closing(_connect_to(path)) as source:
-            copy_into(source, part.path, progress)
+            copy_into(source, part.path, wanted.progress)
         with closing(connect(part.path, "full", read_only=True)) as copy, translated(part.path):
-            report = verify_connection(copy, str(path), chain) if verified else _counts(copy)
+            report = verify_connection(copy, str(path), wanted.chain) if wanted.verified else _counts(copy)
         if report.problems:
             count = len(report.problems)
             raise errors.CorruptStore(
@@ -946,7 +921,7 @@ def back_up(
             )
         size = part.path.stat().st_size
         part.publish()
-    return trees.BackupReport(str(target), size, report.sessions, report.entries, verified)
+    return trees.BackupReport(str(target), size, report.sessions, report.entries, wanted.verified)
 
 
 def _connect_to(path: Path) -> sqlite3.Connection:
