@@ -19,7 +19,7 @@ from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.ledger import Budget
 from flue_py.core.usage import UsageWindow
 from flue_py.db.backend import Backend
-from flue_py.sessions import handle
+from flue_py.sessions import handle, request
 from flue_py.sessions.session import Session
 
 UNKNOWN = "no-such-id"
@@ -209,5 +209,8 @@ def parameters_of(function: Callable[..., object]) -> list[str]:
 
 def options_of(parameter: Parameter) -> Iterable[str] | None:
     """Return the names of the options that a parameter stands for; None for any other parameter."""
-    options = re.fullmatch(r"Unpack\[(?:handle\.)?(\w+Options)\]", str(parameter.annotation))
-    return getattr(handle, options[1]).__annotations__ if options else None
+    options = re.fullmatch(r"Unpack\[(?:\w+\.)?(\w+Options)\]", str(parameter.annotation))
+    if options is None:
+        return None
+    kind: type = getattr(handle, options[1], None) or getattr(request, options[1])
+    return kind.__annotations__

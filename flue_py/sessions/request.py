@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from msgspec.structs import replace
 
@@ -77,6 +77,21 @@ class Handoff(Frozen):
 
     gathered: GatheredContext | None
     appended: Appended | None
+
+
+class RequestOptions(TypedDict, total=False):
+    """The arguments of a request beside its target (see `Session.request`)."""
+
+    leaf: LeafChoice
+    agent: str | None
+    settings: ContextSettings | Mapping[str, object] | None
+    steps: Sequence[Step]
+    model: str | None
+    account: str | None
+    system: str | None
+    tools: Sequence[Mapping[str, JsonValue]]
+    sources: Mapping[str, SourceReader] | None
+    gathered: GatheredContext | None
 
 
 class Context(Group[Writing]):
@@ -301,21 +316,7 @@ class Context(Group[Writing]):
         self._session._note_append(appended)
         return appended
 
-    async def attempts(
-        self,
-        target: str | None = None,
-        *,
-        leaf: LeafChoice = STORED,
-        agent: str | None = None,
-        settings: ContextSettings | Mapping[str, object] | None = None,
-        steps: Sequence[Step] = (),
-        model: str | None = None,
-        account: str | None = None,
-        system: str | None = None,
-        tools: Sequence[Mapping[str, JsonValue]] = (),
-        sources: Mapping[str, SourceReader] | None = None,
-        gathered: GatheredContext | None = None,
-    ) -> Attempts:
+    async def attempts(self, target: str | None = None, **options: Unpack[RequestOptions]) -> Attempts:
         """Return up to four attempts at a request: as `request` makes it, and then with less of the results of tools.
 
         They are for ``async for`` (in synchronous code for ``for``). Each is a context manager, which takes a
@@ -327,10 +328,7 @@ class Context(Group[Writing]):
         The other arguments, what is raised and what it costs are as in `request`; all attempts are of the context that
         was read when this was called.
         """
-        offered = offered_tools(system, tools)
-        agent_settings, make = await self._requests(
-            target, leaf, agent, settings, steps, model, account, system, offered, sources, gathered
-        )
+        agent_settings, offered, make = await self._requests(target, **options)
         return request.Attempts(make, agent_settings.fitting, offered, self._backend.waiting.call)
 
     async def validate(
@@ -369,22 +367,24 @@ class Context(Group[Writing]):
     async def _requests(
         self,
         target: str | None,
-        leaf: LeafChoice,
-        agent: str | None,
-        settings: ContextSettings | Mapping[str, object] | None,
+        *,
+        leaf: LeafChoice = STORED,
+        agent: str | None = None,
+        settings: ContextSettings | Mapping[str, object] | None = None,
         steps: Sequence[Step] = (),
         model: str | None = None,
         account: str | None = None,
         system: str | None = None,
-        tools: Sequence[JsonObject] = (),
+        tools: Sequence[Mapping[str, JsonValue]] = (),
         sources: Mapping[str, SourceReader] | None = None,
         gathered: GatheredContext | None = None,
-    ) -> tuple[AgentContext, Callable[[Sequence[Step]], ContextRequest]]:
-        """Check the arguments of a request and read the context; return the agent's settings, and the function that
-        makes a request.
+    ) -> tuple[AgentContext, list[JsonObject], Callable[[Sequence[Step]], ContextRequest]]:
+        """Check the arguments of a request and read the context; return the agent's settings, the tools that are
+        offered, and the function that makes a request.
 
         The latter takes further steps, which come last.
         """
+        offered = offered_tools(system, tools)
         name = None if target is None else base.checked_target(target)
         handle.checked_text(agent, "agent")
         handle.checked_text(model, "model")
@@ -418,12 +418,12 @@ class Context(Group[Writing]):
                     model=model,
                     account=account,
                     system=system,
-                    tools=tools,
+                    tools=offered,
                     rules=when,
                     gathered=texts,
                 )
 
-        return agent_settings, make
+        return agent_settings, offered, make
 
 
 _AN_HOUR = 3_600
@@ -505,7 +505,7 @@ class Reports(Group[Writing]):
         if settings is not None or agent is not None or target is not None:
             items = await self._session.build_context_entries(leaf=first.info.leaf_id)
             leaf, context = first.info.leaf_id, Context(self._session)
-            _, make = await context._requests(target, leaf, agent, settings)
+            *_, make = await context._requests(target, leaf=leaf, agent=agent, settings=settings)
             sent = await self._backend.waiting.call(partial(make, ()))
             first = replace(first, sent=request.explained_row(items, sent))
         sessions = [first, *sorted(tasks, key=lambda task: task.info.active_us, reverse=True)]

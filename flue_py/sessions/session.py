@@ -78,10 +78,7 @@ if TYPE_CHECKING:
     from flue_py.compaction.plan import CompactionResult
     from flue_py.compaction.settings import CompactionSettings
     from flue_py.context import tokens
-    from flue_py.context.pipeline import Step
     from flue_py.context.request import ContextRequest
-    from flue_py.context.settings import ContextSettings
-    from flue_py.context.sources import GatheredContext, SourceReader
     from flue_py.core.model import Model
     from flue_py.core.redaction import Redaction
     from flue_py.sessions import compact as summaries
@@ -391,21 +388,7 @@ class Session(Writing):
         answer = ask(Leaving(left, to, common, tuple(read.entries or ())))
         return await answer if isawaitable(answer) else answer
 
-    async def request(
-        self,
-        target: str | None = None,
-        *,
-        leaf: LeafChoice = STORED,
-        agent: str | None = None,
-        settings: ContextSettings | Mapping[str, object] | None = None,
-        steps: Sequence[Step] = (),
-        model: str | None = None,
-        account: str | None = None,
-        system: str | None = None,
-        tools: Sequence[Mapping[str, JsonValue]] = (),
-        sources: Mapping[str, SourceReader] | None = None,
-        gathered: GatheredContext | None = None,
-    ) -> ContextRequest:
+    async def request(self, target: str | None = None, **options: Unpack[requests.RequestOptions]) -> ContextRequest:
         """Return the request of an agent, as ``target`` takes it, with a report of the changes to the context.
 
         A target is ``anthropic``, ``openai-chat``, ``openai-responses`` or ``gemini``; without one the messages are
@@ -432,10 +415,7 @@ class Session(Writing):
         Raises `EntryNotFound`, and `InvalidArgument`, for settings with the path of each field that is wrong. The cost
         of the context, and O(its size); other tasks go on meanwhile.
         """
-        offered = requests.offered_tools(system, tools)
-        _, make = await self.context._requests(
-            target, leaf, agent, settings, steps, model, account, system, offered, sources, gathered
-        )
+        _, _, make = await self.context._requests(target, **options)
         return await self._backend.waiting.call(partial(make, ()))
 
     async def fork(
