@@ -167,11 +167,26 @@ def _import_changed(place: Place) -> None:
     envvar="FLUE_PY_KEY_FILE",
     help="The file with the key of the database; again for another that it may have. Also FLUE_PY_KEY_FILE.",
 )
+@click.option(
+    "--witness",
+    metavar="FILE|URL",
+    envvar="FLUE_PY_WITNESS",
+    help="What keeps the heads of sessions: a file, or an endpoint. Also FLUE_PY_WITNESS, and FLUE_PY_WITNESS_TOKEN.",
+)
+@click.option("--accept", metavar="ID", multiple=True, help="A session that was put back on purpose; again for others.")
 @click.option("--unchecked", is_flag=True, help="Read a database without its key: nothing is checked or written.")
 @click.option("--no-import", is_flag=True, help="Do not import first, whatever config.toml says.")
 @click.version_option(package_name="flue-py", prog_name="flue-py")
 @click.pass_context
-def main(ctx: click.Context, database: str, key_files: tuple[str, ...], unchecked: bool, no_import: bool) -> None:
+def main(
+    ctx: click.Context,
+    database: str,
+    key_files: tuple[str, ...],
+    witness: str | None,
+    accept: tuple[str, ...],
+    unchecked: bool,
+    no_import: bool,
+) -> None:
     """Store, read and change the sessions of agents.
 
     SESSION is the id or key of a session, or the beginning of one. ENTRY is the id of an entry, or the beginning of
@@ -186,7 +201,7 @@ def main(ctx: click.Context, database: str, key_files: tuple[str, ...], unchecke
     is_typed = source is click.core.ParameterSource.COMMANDLINE
     imports = ctx.invoked_subcommand in READING and not (is_typed or no_import)
     before = _import_changed if imports and not unchecked else None
-    ctx.obj = Place(expanded(database), is_named, before, key_files, unchecked)
+    ctx.obj = Place(expanded(database), is_named, before, key_files, unchecked, witness or None, accept)
     if ctx.invoked_subcommand is None:
         from flue_py.cli.read import print_next_steps
 

@@ -945,6 +945,8 @@ async def _with_store(place: Place, work: Callable[[Store], Awaitable[Result]], 
         threads=place.threads,
         key=key,
         unchecked=place.unchecked,
+        witness=place.witnessed(),
+        accept=place.accept,
         secrets=read_config().secrets,
     ) as store:
         if store.unchecked:

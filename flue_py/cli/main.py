@@ -14,7 +14,7 @@ from keyword import iskeyword
 from os.path import abspath, exists
 from pathlib import Path
 from types import MappingProxyType
-from typing import NoReturn, TextIO, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TextIO, TypeVar
 
 import click
 from msgspec.structs import replace
@@ -22,7 +22,14 @@ from msgspec.structs import replace
 from flue_py import errors
 from flue_py.core.json import Frozen
 from flue_py.errors import FlueError, InvalidArgument
+from flue_py.lazy import lazy_module
 from flue_py.system import in_full, read_beginning
+
+if TYPE_CHECKING:
+    from flue_py.core.witness import Witness
+    from flue_py.sessions import witnesses
+else:
+    witnesses = lazy_module("flue_py.sessions.witnesses")
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which database a command works on.
@@ -44,7 +51,7 @@ class Place(Frozen):
     """The database of this run. ``is_named`` says that the user chose it, rather than taking the default.
 
     ``before_reading`` is called by a command that reads the user's own database. ``key_files`` hold the keys that the
-    database may have.
+    database may have. ``witness`` is a file or a URL, which sessions are compared with but for those of ``accept``.
     """
 
     target: str
@@ -52,6 +59,14 @@ class Place(Frozen):
     before_reading: Callable[[Place], None] | None = None
     key_files: tuple[str, ...] = ()
     unchecked: bool = False
+    witness: str | None = None
+    accept: tuple[str, ...] = ()
+
+    def witnessed(self) -> Witness | None:
+        """Return the witness at the path or the URL that was named. Raises `InvalidArgument`."""
+        if self.witness is None or "://" not in self.witness:
+            return None if not self.witness else witnesses.FileWitness(self.witness)
+        return witnesses.HttpWitness(self.witness, token=os.environ.get("FLUE_PY_WITNESS_TOKEN"))
 
     def keys(self) -> list[bytes | None] | None:
         """Return the keys of the files that were named; "" is no key. Raises `InvalidArgument`."""

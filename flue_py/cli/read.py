@@ -176,6 +176,8 @@ def browse(place: Place, session: str | None, entry: str | None) -> Answer:
         entry=entry,
         key=place.keys(),
         unchecked=place.unchecked,
+        witness=place.witnessed(),
+        accept=place.accept,
         secrets=read_config().secrets,
     )
     return Answer(code=code)

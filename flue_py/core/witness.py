@@ -41,7 +41,8 @@ class Witness(Protocol):
     """Who remembers heads where nobody reaches who can put back an older copy of the store.
 
     Both methods are called on a thread that may wait. An error of `last` ends the read or write that needs it, as
-    `StoreUnavailable`; one of `take` is a warning, and the head goes with the next one.
+    `StoreUnavailable`; one of `take` is a warning, and the head goes with the next one. One that has a method
+    ``last_of(session_ids)``, which returns the heads that there are by id, is asked once for a page of a list.
     """
 
     def last(self, session_id: str, /) -> Head | None:

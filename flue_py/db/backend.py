@@ -198,10 +198,14 @@ class Backend:
         """Give the store another key, or none, while others read and write who have both.
 
         First it states both, then each tree is a transaction, then it states the new one alone. Where it was ended
-        before, the same call goes on with that. ``tell`` is told of trees that are done, and trees in all. Raises
-        `WrongKey` while it changes to another one. O(store).
+        before, the same call goes on with that. A witness takes the new heads with each tree; a session that is not
+        as it was seen is `HistoryPutBack` before anything is changed. ``tell`` is told of trees that are done, and of
+        trees in all. Raises `WrongKey` while it changes to another one. O(store).
         """
-        return await self._keyed.rekey(key, tell)
+        if isinstance(self._runner, witnessing.WitnessedRunner):
+            # Once they have other digests, nobody can tell which of them were put back.
+            await self._runner.compare_all()
+        return await self._keyed.rekey(key, tell, self._runner)
 
     @property
     def is_unchecked(self) -> bool:

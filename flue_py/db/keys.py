@@ -253,8 +253,10 @@ class KeyedRunner(RunnerAround):
         except (KeyChanged, CorruptStore) as error:
             return await self._again(error, lambda: self._runner.land(session_id, keyed))
 
-    async def rekey(self, key: Key | None, tell: Callable[[int, int], None] | None = None) -> Rekeyed:
-        """Give the store another key, a tree in each transaction (see `Backend.rekey`)."""
+    async def rekey(
+        self, key: Key | None, tell: Callable[[int, int], None] | None = None, outer: Runner | None = None
+    ) -> Rekeyed:
+        """Give the store another key (see `Backend.rekey`). The trees are written on ``outer``, by default on this."""
         number = self._keys.add(key)
         await self.refresh()
         before, under_way = self._stated
@@ -269,7 +271,7 @@ class KeyedRunner(RunnerAround):
         (total,) = await self.read(lambda tx: tx.first(statements.COUNT_TREES), loose=True) or (0,)
         while page := await self.read(partial(_trees, after=last), loose=True):
             for last in page:
-                entries += await self.write(partial(ops.chain.rekey_tree, tree_id=last), repeatable=True)
+                entries += await (outer or self).write(partial(ops.chain.rekey_tree, tree_id=last), repeatable=True)
                 trees += 1
                 if tell is not None:
                     tell(trees, max(total, trees))

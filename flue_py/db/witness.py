@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from flue_py.core.sessions import SessionInfo, is_storable
+from flue_py.core.sessions import SessionInfo, SessionPage, is_storable
 from flue_py.core.witness import GOES_ON, Age, Head, Witness, age_of
 from flue_py.db import sql
 from flue_py.db.ops import delete, heads, transfer
@@ -27,6 +27,7 @@ from flue_py.db.runner import (
 from flue_py.errors import FlueError, HistoryPutBack, SessionNotFound, StoreUnavailable, StoreWarning
 
 Result = TypeVar("Result")
+_PAGE, _SHOWN = 200, 3
 _MOST_KNOWN = 100_000
 """How many sessions a process remembers to have compared."""
 
@@ -142,7 +143,7 @@ class WitnessedRunner(RunnerAround):
             try:
                 result = await self._runner.write(watched, repeatable=repeatable)
             except _Unseen as unseen:
-                await self._compare(str(unseen))
+                await self._compare([str(unseen)])
                 continue
             await self._take(written)
             return result
@@ -161,47 +162,72 @@ class WitnessedRunner(RunnerAround):
         try:
             result = await self._runner.read(watched, loose=loose)
         except SessionNotFound:
-            await self._compare_all(seen)
+            await self._compare_new(seen)
             raise
         if isinstance(result, SessionInfo):
             seen[result.id] = result.revision
-        await self._compare_all(seen)
+        await self._compare_new(seen)
+        if isinstance(result, SessionPage):
+            await self._compare_new({info.id: info.revision for info in result.sessions}, takes=False)
         return result
 
     async def missed(self, session_id: str) -> None:
-        await self._compare_all({session_id: -1})
+        await self._compare_new({session_id: -1})
 
-    async def _compare_all(self, seen: dict[str, int]) -> None:
-        for session_id, revision in seen.items():
-            if revision < self._known.get(session_id, revision + 1):
-                await self._compare(session_id)
+    async def compare_all(self) -> None:
+        """Raise `HistoryPutBack` for a session of the store that is not as it was seen last. O(sessions)."""
+        present = await self._runner.read(heads.list_heads)
+        for at in range(0, len(present), _PAGE):
+            await self._compare([head.session_id for head in present[at : at + _PAGE]])
 
-    async def _compare(self, session_id: str) -> None:
+    async def _compare_new(self, seen: dict[str, int], *, takes: bool = True) -> None:
+        new = [name for name, revision in seen.items() if revision < self._known.get(name, revision + 1)]
+        await self._compare(new, takes=takes)
+
+    async def _compare(self, names: Sequence[str], *, takes: bool = True) -> None:
         """Raise `HistoryPutBack` if what is there of a session is not what the witness saw, or goes on from it.
 
-        The witness is asked first: it sees a commit after the store has it.
+        The witness is asked first: it sees a commit after the store has it. It ``takes`` what it did not see, or that
+        is left to who reads the session.
         """
-        if not is_storable(session_id):
+        names = [name for name in names if is_storable(name)]
+        if not names:
             return
-        seen = await self._last(session_id)
-        present, has_leaf = await self._runner.read(lambda tx: heads.head_after(tx, session_id, seen))
-        age: Age = "newer" if seen is None else age_of(seen, present, has_leaf=has_leaf)
-        if seen is not None and age not in GOES_ON and session_id not in self._accepted:
-            raise HistoryPutBack(session_id, seen.revision, None if present is None else present.revision)
-        self._accepted.discard(session_id)
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        self._known[session_id] = -1 if present is None else present.revision
-        if present is not None and age != "same":
-            await self._take([present])
+        last = await self._last(names)
+        found = await self._runner.read(lambda tx: [heads.head_after(tx, name, last.get(name)) for name in names])
+        late: list[Head] = []
+        for name, (present, has_leaf) in zip(names, found, strict=True):
+            seen = last.get(name)
+            age: Age = "newer" if seen is None else age_of(seen, present, has_leaf=has_leaf)
+            if seen is not None and age not in GOES_ON and name not in self._accepted:
+                raise HistoryPutBack(name, seen.revision, None if present is None else present.revision)
+            if not takes and age != "same":
+                continue
+            self._accepted.discard(name)
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[name] = -1 if present is None else present.revision
+            late += [] if present is None or age == "same" else [present]
+        if late:
+            await self._take(late)
 
-    async def _last(self, session_id: str) -> Head | None:
+    async def _last(self, names: Sequence[str]) -> Mapping[str, Head]:
+        """Return the heads that the witness saw last: in one call if it has a method for that."""
+        several: Callable[[Sequence[str]], Mapping[str, Head]] | None = getattr(self._witness, "last_of", None)
+
+        def ask() -> Mapping[str, Head]:
+            if several is not None:
+                return several(names)
+            heads = ((name, self._witness.last(name)) for name in names)
+            return {name: head for name, head in heads if head is not None}
+
         try:
-            return await self.waiting.call(lambda: self._witness.last(session_id))
+            return await self.waiting.call(ask)
         except FlueError:
             raise
         except Exception as error:
-            problem = f"the witness cannot be asked for the head of session {session_id!r} ({error}); nothing was done"
+            who = ", ".join(map(repr, names[:_SHOWN]))
+            problem = f"the witness cannot be asked for the head of session {who} ({error}); nothing was done"
             raise StoreUnavailable(problem) from error
 
     async def _take(self, new: Sequence[Head]) -> None:
@@ -212,15 +238,19 @@ class WitnessedRunner(RunnerAround):
             await self.waiting.finish(self.waiting.call(self._hand_in))
 
     def _hand_in(self) -> None:
+        failures: dict[str, Exception] = {}
         for head in [*self._late.values()]:
             try:
                 self._witness.take(head)
             except Exception as error:  # noqa: BLE001 - of the caller's: the commit is done, and is no failure
-                problem = f"session {head.session_id!r} was written, and its witness does not know it yet ({error})"
-                warnings.warn(f"{problem}; its head goes with the next one", StoreWarning, stacklevel=2)
-                return
+                failures[head.session_id] = error
+                continue
             if self._late.get(head.session_id) is head:
                 del self._late[head.session_id]
+        if failures:
+            known = "was written, and its witness does not know it yet"
+            problem = "; ".join(f"session {name!r} {known} ({error})" for name, error in failures.items())
+            warnings.warn(f"{problem}; its head goes with the next one", StoreWarning, stacklevel=2)
 
     async def close(self) -> None:
         if self._late:

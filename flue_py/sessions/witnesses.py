@@ -6,7 +6,7 @@ import fcntl
 import os
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from http.client import HTTPConnection, HTTPSConnection
@@ -44,6 +44,12 @@ class FileWitness:
         with self._opened() as number:
             self._catch_up(number)
             return self._heads.get(session_id)
+
+    def last_of(self, session_ids: Sequence[str], /) -> dict[str, Head]:
+        """Return the last heads of sessions, by id. O(what was added since the last call)."""
+        with self._opened() as number:
+            self._catch_up(number)
+            return {name: self._heads[name] for name in session_ids if name in self._heads}
 
     def take(self, head: Head, /) -> None:
         """Add a head, and sync it to the disk. O(1), and at times O(sessions)."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from importlib.util import find_spec
 
 import flue_py
+from flue_py.core.witness import Witness
 from flue_py.db.keys import KeyChoice
 from flue_py.db.secrets import SecretsChoice
 from flue_py.errors import MissingExtra
@@ -32,18 +34,21 @@ def browse(
     key: KeyChoice = None,
     unchecked: bool = False,
     secrets: SecretsChoice | None = None,
+    witness: Witness | None = None,
+    accept: Collection[str] = (),
 ) -> int:
     """Run the browser until it is left; return the exit code: 0, or that of the signal that ended it.
 
-    ``session`` and ``entry`` are names, or the beginnings of ids, to begin at; ``key``, ``unchecked`` and
-    ``secrets`` are as for `flue_py.open`.
+    ``session`` and ``entry`` are names, or the beginnings of ids, to begin at; the others are as for `flue_py.open`.
 
     Raises `MissingExtra` without the extra ``tui``, `StoreUnavailable`, `SessionNotFound`, `EntryNotFound`,
     `AmbiguousId`.
     """
     if find_spec("textual") is None or find_spec("detect_secrets") is None:
         raise MissingExtra("tui", "flue-py browse")
-    opening = flue_py.open(target, read_only=read_only, key=key, unchecked=unchecked, secrets=secrets)
+    opening = flue_py.open(
+        target, read_only=read_only, key=key, unchecked=unchecked, secrets=secrets, witness=witness, accept=accept
+    )
     return asyncio.run(_browse(opening, read_only=read_only or unchecked, session=session, entry=entry))
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flue_py.cli import main
-from tests.edges.cli_runs import runner
+from flue_py.core.witness import read_head
+from tests.edges.cli_runs import Flue, runner
 
 if TYPE_CHECKING:
     from click.testing import Result
@@ -50,3 +51,22 @@ def test_commands_take_keys_from_files(tmp_path: Path) -> None:
     flue_py("salvage", database, str(tmp_path / "rescued.db"))
     for text in told:
         assert not any(key.strip() in text for key in KEYS.values())
+
+
+def test_commands_show_heads_to_a_witness_and_refuse_what_was_put_back(tmp_path: Path) -> None:
+    flue, heads, key = Flue(tmp_path), tmp_path / "heads", tmp_path / "a.key"
+    key.write_text(KEYS["a.key"])
+    witness = ("--witness", str(heads))
+    session = flue.run(*witness, "new").stdout.strip()
+    old = flue.database.read_bytes()
+    flue.run("append", session, "hello", env={"FLUE_PY_WITNESS": str(heads)})
+    assert read_head(heads.read_text().splitlines()[-1]).revision == 1
+    flue.run(*witness, "rekey", "--new-key-file", str(key))
+    flue.run(*witness, "--key-file", str(key), "sessions")
+    flue.database.write_bytes(old)
+    for command in (("sessions",), ("show", session), ("append", session, "x")):
+        refused = flue.run(*witness, *command, code=1).stderr
+        assert f"session '{session}': its witness saw revision 1, and" in refused, command
+    flue.run(*witness, "--accept", session, "show", session)
+    flue.run(*witness, "sessions")
+    assert "is not https://" in flue.run("--witness", "ftp://x/y", "sessions", code=1).stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -141,6 +141,102 @@ def test_a_store_that_is_ahead_of_its_witness_is_accepted(path: Path) -> None:
     with opened(path, witness) as store:
         store.open_session("a")
     assert witness.heads[session_id].revision == 3
+
+
+class Counting(Memory):
+    """A witness that is asked for several heads at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[int] = []
+
+    def last_of(self, session_ids: Sequence[str], /) -> dict[str, Head]:
+        self.asked.append(len(session_ids))
+        return {name: self.heads[name] for name in session_ids if name in self.heads}
+
+
+@inputs("witness", [Memory, Counting])
+def test_a_list_is_compared_with_the_witness_in_one_call_if_it_can(tmp_path: Path, witness: type[Memory]) -> None:
+    path = tmp_path / f"{witness.__name__}.db"
+    session_id = made_and_put_back(path, seen := witness())
+    with flue_py.sync.open(path, prices=False) as store:
+        others = {say(store, "beside", key=f"b{number}") for number in range(5)}
+    if isinstance(seen, Counting):
+        seen.asked.clear()
+    with opened(path, seen) as store:
+        page = store.list_sessions(limit=5)
+        assert {info.id for info in page.sessions} == others
+        with pytest.raises(HistoryPutBack, match=session_id):
+            store.list_sessions()
+        if isinstance(seen, Counting):
+            assert seen.asked == [5, 6]
+        # Only who reads a session hands in its head.
+        assert seen.heads.keys() == {session_id}
+    with opened(path, seen, accept=[session_id]) as store:
+        assert len(store.list_sessions().sessions) == 6
+        store.open_session("a")
+    with opened(path, seen) as store:
+        assert len(store.list_sessions().sessions) == 6
+
+
+class Forgetful(Memory):
+    """A witness that does not take the heads of some sessions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: set[str] = set()
+
+    def take(self, head: Head, /) -> None:
+        if head.session_id in self.refused:
+            raise OSError("no room")
+        super().take(head)
+
+
+async def say_to_all(store: flue_py.Store, sessions: Sequence[flue_py.Session]) -> None:
+    async with store.atomic() as batch:
+        for session in sessions:
+            batch.append_message(session, {"role": "user", "content": "x"})
+
+
+async def test_what_a_witness_does_not_take_keeps_no_other_from_it(path: Path) -> None:
+    witness = Forgetful()
+    async with flue_py.open(path, witness=witness, prices=False) as store:
+        sessions = [await store.create_session() for _ in range(4)]
+        witness.refused = {sessions[0].id, sessions[2].id}
+        with pytest.warns(StoreWarning) as warned:
+            await say_to_all(store, sessions)
+        assert all(f"session '{name}' was written" in str(warned[0].message) for name in witness.refused)
+        assert [witness.heads[session.id].revision for session in sessions] == [0, 1, 0, 1]
+        witness.refused = set()
+        await sessions[1].append_message({"role": "user", "content": "y"})
+        assert [witness.heads[session.id].revision for session in sessions] == [1, 2, 1, 1]
+
+
+async def test_a_change_of_the_key_hands_in_the_new_heads(path: Path) -> None:
+    witness = Memory()
+    async with flue_py.open(path, witness=witness, prices=False) as store:
+        sessions = [await store.create_session() for _ in range(3)]
+        for session in sessions:
+            await session.append_message({"role": "user", "content": "x"})
+    before = dict(witness.heads)
+    witness.heads.pop(sessions[2].id)
+    async with flue_py.open(path, witness=witness, prices=False) as store:
+        await store.rekey(b"k" * 32)
+    assert witness.heads.keys() == before.keys()
+    assert not {head.value for head in before.values()} & {head.value for head in witness.heads.values()}
+    async with flue_py.open(path, key=b"k" * 32, witness=witness, prices=False) as store:
+        for session in sessions:
+            await store.find_session(session.id)
+
+
+def test_a_change_of_the_key_gives_no_new_heads_to_what_was_put_back(path: Path) -> None:
+    session_id = made_and_put_back(path, witness := Memory())
+    with opened(path, witness) as store:
+        with pytest.raises(HistoryPutBack, match=session_id):
+            store.rekey(b"k" * 32)
+        assert store.info().key is None
+    with flue_py.sync.open(path, prices=False) as store:
+        assert store.verify().problems == []
 
 
 def test_without_an_answer_nothing_is_read_or_written(path: Path) -> None:
