@@ -7,7 +7,7 @@ it once more, with a seal of the store's chain. So every reader shows the line, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from flue_py.core.context import PROVENANCE
 from flue_py.core.entries import FROM_HOOK, from_microseconds, tool_calls
@@ -97,6 +97,23 @@ def _without_texts(value: JsonValue) -> JsonValue:
     if isinstance(value, list):
         return [_without_texts(item) for item in value]
     return value if not isinstance(value, str) or len(value) <= _LONGEST_NAME else None
+
+
+def texts_gone(payload: JsonValue, left: JsonObject) -> Iterator[bytes]:
+    """Yield the strings of a payload that its tombstone has not, as they are written in JSON. O(size)."""
+    there = set(_strings(left))
+    return (to_json(text)[1:-1] for text in _strings(payload) if text not in there)
+
+
+def _strings(value: JsonValue) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
+    elif isinstance(value, dict):
+        # The types of parts are in every store.
+        yield from _strings([item for name, item in value.items() if name != "type"])
 
 
 def is_tombstone(kind: str, payload: str) -> bool:

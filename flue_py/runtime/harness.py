@@ -278,6 +278,9 @@ async def undo_last(session: Session, *, by: str, why: str | None = None) -> Mov
     come back that it changed. None if there is nothing to undo. Raises as `Session.undo`. O(log lines since).
     """
     now = _Now()
+    for newest in await session.log(limit=1):
+        if any(edit.what == "redacted" for edit in newest.edits):
+            raise InvalidArgument(f"revision {newest.revision}, the last, is a redaction, which cannot be undone")
     line = await _last(session, now)
     if line is None or not _is_edit(line):
         return await session.undo(by=by, why=why)

@@ -19,6 +19,7 @@ from flue_py.db.keys import Key
 from flue_py.db.sqlite.file import Writer
 from flue_py.errors import CorruptStore, InvalidArgument, StoreUnavailable
 from flue_py.providers.base import LIMITS
+from flue_py.runtime.harness import undo_last
 from flue_py.transfer.bundle import read_bundle, write_bundle
 from flue_py.transfer.copy import copy_store, salvage
 from tests.tables import inputs
@@ -90,6 +91,7 @@ async def test_no_byte_of_it_is_in_any_file(tmp_path: Path, key: Key | None) -> 
         done = await session.redact([*ids, large], "by request", by="a person")
         assert done.look is not None
         assert done.look.is_clean
+        assert (done.look.samples > 10, done.look.stays) == (True, ())
         await other.build_context()
     assert files_with(tmp_path, b"something else") == ["s.db"]
     assert files_with(tmp_path, b"vault") == files_with(tmp_path, b"4711") == []
@@ -195,6 +197,26 @@ async def test_tombstones_go_along_with_keys_copies_bundles_and_rescues(
     for name, key in (("s", after), ("rescued", before), ("copy", after), ("unbundled", after)):
         async with flue_py.open(tmp_path / f"{name}.db", key=key) as store:
             await check(store)
+
+
+async def test_an_older_copy_does_not_bring_it_back_and_a_newer_one_takes_it_along(tmp_path: Path) -> None:
+    async with flue_py.open(tmp_path / "s.db") as store, flue_py.open(tmp_path / "copy.db") as copy:
+        session, ids = await made(store)
+        await copy_store(store, copy)
+        await (await copy.find_session(session.id)).append_message({"role": "user", "content": "more"})
+        await session.redact(ids, "by request", by="a person")
+        assert "is not a copy of this one" in str((await copy_store(copy, store)).refused)
+        await check(store)
+        await copy.delete_session_tree(session.id)
+        assert not (await copy_store(store, copy)).refused
+        await check(copy)
+
+
+async def test_to_undo_it_is_refused_by_name(tmp_path: Path) -> None:
+    async with flue_py.open(tmp_path / "s.db") as store:
+        session, _ = await redacted(store)
+        with pytest.raises(InvalidArgument, match="is a redaction, which cannot be undone"):
+            await undo_last(session, by="a person")
 
 
 @inputs("is_committed", [False, True])

@@ -13,7 +13,7 @@ from flue_py.core.entries import Entry, entry_prefix, layout_of, referred_artifa
 from flue_py.core.erasure import Needles
 from flue_py.core.json import JsonObject, decode_json, to_json
 from flue_py.core.kinds import ARTIFACT, COMPACTION, MESSAGE, SUMMARIES, message_preview, message_text, message_title
-from flue_py.core.redaction import Redaction, extra_left, is_tombstone, line_of, mark_of, tombstone
+from flue_py.core.redaction import Redaction, extra_left, is_tombstone, line_of, mark_of, texts_gone, tombstone
 from flue_py.core.sessions import Edit, Expected, Note, SessionInfo, is_storable
 from flue_py.db import sql
 from flue_py.db.ops import erase
@@ -174,21 +174,21 @@ def _put_tombstones(
 ) -> None:
     """Write the tombstones, and delete what only the payloads held."""
     blobs: set[bytes] = set()
-    for row, _, fields in taken:
+    for row, text, fields in taken:
         where = {"tree_id": state.tree_id, "lane_id": row.lane_id, "depth": row.depth}
         blobs.update(bytes(sha256) for (sha256,) in tx.rows(DROP_ATTACHMENTS, **where))
         blobs.update([row.blob] if row.blob is not None else ())
         left = tombstone(row.kind, fields, mark)
         payload = tx.chain.erased_text(row.digest, to_json(left)).decode()
-        needles.add(row.payload, row.packed)
+        needles.add(row.packed, *texts_gone(decode_json(text), left))
         extra = extra_left(row.extra)
         if extra is not None and extra != row.extra:
             needles.add(row.extra)
             extra = tx.chain.erased_fields(row.digest, row.digest_above, row.fields, extra)
         # As text, however long it is: any tool can read it.
         tx.run(PUT_TOMBSTONE, **where, payload=payload, extra=extra)
-        if row.kind == MESSAGE and (text := message_text(fields)):
-            _drop_drafts(tx, state, text, line_of(mark))
+        if row.kind == MESSAGE and (draft := message_text(fields)):
+            _drop_drafts(tx, state, draft, line_of(mark))
     unused = [{"tree_id": state.tree_id, "sha256": sha256} for sha256 in sorted(blobs)]
     if not tx.is_alone:
         tx.run_many(LOCK_BLOB, unused)
