@@ -46,7 +46,7 @@ else:
 
 _WITHOUT_MODEL = "intent"
 
-_MEANWHILE = ("elsewhere", "leaf_moved", "compacted_meanwhile")
+_MEANWHILE = ("elsewhere", "leaf_moved", "compacted_meanwhile", "redacted_meanwhile")
 """The reasons that are somebody else's doing."""
 
 

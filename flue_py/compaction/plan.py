@@ -1348,7 +1348,14 @@ def entry_of(
 # The result of a compaction, or why it did nothing.
 
 NotCompacted: TypeAlias = Literal[
-    "no_cut_point", "not_smaller", "dry_run", "cancelled", "elsewhere", "leaf_moved", "compacted_meanwhile"
+    "no_cut_point",
+    "not_smaller",
+    "dry_run",
+    "cancelled",
+    "elsewhere",
+    "leaf_moved",
+    "compacted_meanwhile",
+    "redacted_meanwhile",
 ]
 """Why nothing was appended:
 
@@ -1359,6 +1366,7 @@ NotCompacted: TypeAlias = Literal[
 - ``elsewhere``: somebody else compacts the session now: ask again later
 - ``leaf_moved``: meanwhile the leaf was moved to where the planned entries are not on the path
 - ``compacted_meanwhile``: another compaction was appended meanwhile
+- ``redacted_meanwhile``: an entry that the text was made of was redacted meanwhile
 """
 
 WHY_NOT: Mapping[str, str] = {
@@ -1367,6 +1375,7 @@ WHY_NOT: Mapping[str, str] = {
     "elsewhere": "another process compacts the session now",
     "leaf_moved": "the leaf was moved meanwhile",
     "compacted_meanwhile": "the session was compacted meanwhile",
+    "redacted_meanwhile": "an entry was redacted meanwhile",
 }
 """The reasons in words; those of a hook are in the notes."""
 

@@ -944,7 +944,7 @@ class CompactionGuard:
             )
         except (SummaryFailed, ModelError) as error:
             return await self._failed(seen, decision, error)
-        if result.reason in ("leaf_moved", "compacted_meanwhile"):
+        if result.reason in ("leaf_moved", "compacted_meanwhile", "redacted_meanwhile"):
             await self._finish(seen.cycle, lambda state: state, f"nothing was appended: {result.reason}")
             return GuardAnswer("overtaken", decision, result)
         if result.reason == "cancelled":

@@ -23,7 +23,7 @@ from flue_py.core.entries import SHELL, Entry, PathSettings
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, MESSAGE, is_answer, message_text
 from flue_py.core.operations import UpdateSession
-from flue_py.core.sessions import GUARD_KEY, STORED, Appended, LeafChoice, Note, Seen
+from flue_py.core.sessions import GUARD_KEY, STORED, Appended, LeafChoice, Note, ReadStamp, Seen
 from flue_py.core.usage import PaidCall, UsageTotals
 from flue_py.errors import EntryNotFound, InvalidArgument, LeafConflict, RevisionConflict, SummaryFailed, shown
 from flue_py.lazy import lazy_module
@@ -117,7 +117,7 @@ class Basis(Frozen):
     system prompt and the tools.
     """
 
-    leaf: str | None
+    stamp: ReadStamp
     items: Sequence[ContextEntry]
     latest: Entry | None
     mode: Mode
@@ -129,6 +129,11 @@ class Basis(Frozen):
     tokens_leaving: int
     tokens_staying: int
     planned: Planned
+
+    @property
+    def leaf(self) -> str | None:
+        """The leaf of the context."""
+        return self.stamp.leaf_id
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -836,9 +841,7 @@ class Compactions(Group[Writing]):
                     staying += sum(counter.count_entries(coming_back))
             sizes = before, leaving, staying
             tasks = modes.running_tasks(links)
-            return Basis(
-                read.stamp.leaf_id, read.items, read.compaction, maker, sized, room, tasks, counter, *sizes, planned
-            )
+            return Basis(read.stamp, read.items, read.compaction, maker, sized, room, tasks, counter, *sizes, planned)
 
         # Counting ten thousand messages takes a second the first time: other tasks go on meanwhile.
         return await self._backend.waiting.call(worked_out)
@@ -873,6 +876,7 @@ class Compactions(Group[Writing]):
         while True:
             leaf = (await self._session._stored_info()).leaf_id
             moved = None if leaf == basis.leaf else await self._overtaken(basis, leaf)
+            moved = "redacted_meanwhile" if moved is None and await self._is_redacted(basis) else moved
             # Registered texts are those of the path appended to: they may have changed while the text was made.
             whole = text if moved is not None else await self._with_registered(basis, text, leaf)
             outcome = basis.made(whole, calls)
@@ -927,6 +931,12 @@ class Compactions(Group[Writing]):
         latest = await self.latest(leaf=leaf)
         latest_id = None if basis.latest is None else basis.latest.id
         return None if (None if latest is None else latest.id) == latest_id else "compacted_meanwhile"
+
+    async def _is_redacted(self, basis: Basis) -> bool:
+        """Return whether an entry of the context is not as it was read. One point read, if nothing was redacted."""
+        read = await self._ask(self._backend.read_context, leaf=basis.leaf, unless=basis.stamp)
+        payloads = {entry.id: entry.payload for entry in read.entries or ()}
+        return any(payloads.get(item.entry_id, item.entry.payload) != item.entry.payload for item in basis.items)
 
     async def _append_summary(
         self,

@@ -237,6 +237,24 @@ async def test_of_two_compactions_at_once_one_is_appended(session: Session, stor
     assert kinds.count("compaction") == 1
 
 
+async def test_a_summary_of_what_was_redacted_meanwhile_is_not_appended(session: Session, store: Store) -> None:
+    ids = await talk(session)
+    elsewhere = await store.create_session()
+    (apart,) = (await elsewhere.append_message(user("apart"))).entry_ids
+    other = existing(await store.get_session(session.id))
+
+    async def answer(_: ModelRequest) -> ModelReply:
+        await other.redact(ids[0], "by request")
+        return reply()
+
+    async def answer_beside(_: ModelRequest) -> ModelReply:
+        await elsewhere.redact(apart, "by request")
+        return reply()
+
+    assert (await session.compact(model(answer), settings=SETTINGS)).reason == "redacted_meanwhile"
+    assert (await session.compact(model(answer_beside), settings=SETTINGS)).reason is None
+
+
 async def test_an_answer_longer_than_what_it_replaces_is_not_appended(session: Session, store: Store) -> None:
     await talk(session)
     before = await session.build_context()
