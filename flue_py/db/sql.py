@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from msgspec import DecodeError
@@ -473,25 +473,33 @@ _decode: Callable[[bytes], tuple[int, int, int, SessionInfo]] = Decoder(tuple[in
 
 def session_of(chain: Chain, columns: Row) -> SessionInfo:
     """Return the columns of `SESSION` as a session. Raises `CorruptStore`, naming it, if its row has not its head."""
-    row, head, links = columns
-    try:
-        info = _decode(row)[-1]
-        # PostgreSQL writes JSON with spaces.
-        has_head = chain.has_row(head, row) or chain.has_row(head, encode(decode(row)))
-    except (DecodeError, UnicodeDecodeError):
-        raise damaged_session(session_id_of(columns)) from None
-    if not has_head:
-        raise damaged_session(info.id)
-    if links is None:
-        return info
-    depth, parent, tasks = json.loads(links)
+    sound, damaged = sessions_of(chain, (columns,))
+    for session_id in damaged:
+        raise damaged_session(session_id)
+    return sound[0]
+
+
+def sessions_of(chain: Chain, rows: Iterable[Row]) -> tuple[list[SessionInfo], list[str]]:
+    """Return the sessions of rows of `SESSION`, and the ids of those of which the rows have not their heads."""
+    sound, damaged, has_row = list[SessionInfo](), list[str](), chain.has_row
+    for row, head, links in rows:
+        try:
+            info = _decode(row)[-1]
+            # PostgreSQL writes JSON with spaces.
+            if has_row(head, row) or has_row(head, encode(decode(row))):
+                sound.append(info if links is None else _with_links(info, *json.loads(links)))
+                continue
+        except (DecodeError, UnicodeDecodeError):
+            pass
+        damaged.append(str(json.loads(row.decode(errors="replace"))[-1][0]))
+    return sound, damaged
+
+
+def _with_links(
+    info: SessionInfo, depth: int, parent: Sequence[str] | None, tasks: Sequence[tuple[int, str, str]] | None
+) -> SessionInfo:
     named = tuple((task_id, child_id) for _, task_id, child_id in sorted(tasks or ()))
     return replace(info, task_names=replace(task_of(info.kind, depth, parent), tasks=named))
-
-
-def session_id_of(columns: Row) -> str:
-    """Return the id in the columns of `SESSION`, of a row that may be damaged."""
-    return str(json.loads(columns[0].decode(errors="replace"))[-1][0])
 
 
 def task_of(kind: str, depth: int, parent: Sequence[str] | None) -> TaskNames:

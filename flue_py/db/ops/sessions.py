@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import closing
 from functools import lru_cache
+from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from flue_py.core.chain import NO_PARENT, Chain
+from flue_py.core.chain import NO_PARENT
 from flue_py.core.context import begins_turn
 from flue_py.core.entries import Entry
 from flue_py.core.json import Frozen
@@ -98,15 +98,8 @@ from flue_py.db.runner import (
     Statement,
     Transaction,
 )
-from flue_py.db.sql import EntryColumns, Sums, columns, session_id_of, session_of, statement, sums_of
-from flue_py.errors import (
-    CorruptStore,
-    InvalidArgument,
-    SessionExists,
-    SessionNotFound,
-    TaskDepthExceeded,
-    damaged_session,
-)
+from flue_py.db.sql import EntryColumns, Sums, columns, session_of, sessions_of, statement, sums_of
+from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, TaskDepthExceeded, damaged_session
 from flue_py.system import collector_held
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -129,12 +122,10 @@ def list_sessions(tx: Transaction, listing: Listing, limit: int, cursor: str | N
     # No database compares JSON exactly as it was given: of metadata, what may be meant is looked at here.
     count = max(limit + 1, _CANDIDATES) if where.metadata else limit + 1
     while True:
-        rows = _sessions_after(tx, listing, last, count)
-        sound = [info for info in rows if not isinstance(info, str)]
-        if len(sound) < len(rows):
-            damaged |= dict.fromkeys(name for name in rows if isinstance(name, str))
+        sound, others = _sessions_after(tx, listing, last, count)
+        damaged |= dict.fromkeys(others)
         infos += filter(where.has_metadata, sound) if where.metadata else sound
-        if len(rows) < count or len(infos) > limit:
+        if len(sound) + len(others) < count or len(infos) > limit:
             break
         tx.require_snapshot()
         if sound:
@@ -205,8 +196,10 @@ def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool)
     return statement(Row)(f"SELECT {sql.SESSION} FROM sessions s {tail}")
 
 
-def _sessions_after(tx: Transaction, listing: Listing, last: Place | None, count: int) -> list[SessionInfo | str]:
-    """Return the first sessions behind a place that match, except for their metadata; of damaged ones the ids."""
+def _sessions_after(
+    tx: Transaction, listing: Listing, last: Place | None, count: int
+) -> tuple[list[SessionInfo], list[str]]:
+    """Return the first sessions behind a place that match, except for their metadata, and the ids of damaged ones."""
     where = listing.where
     asked = where.asked
     asked |= {name: value for name, value in (("scope", listing.scope), ("kind", listing.kind)) if value is not None}
@@ -225,9 +218,8 @@ def _sessions_after(tx: Transaction, listing: Listing, last: Place | None, count
     if last is not None:
         parameters |= {"last_text": last.value, "last_number": last.value, "last_key": last.number}
     statement = session_page(listing.ordering, frozenset(asked), is_first=last is None)
-    chain = tx.chain
-    with closing(tx.pages(statement, **{name: parameters[name] for name in statement.parameters})) as pages:
-        return [_listed(chain, row) for page in pages for row in page]
+    pages = tx.pages(statement, **{name: parameters[name] for name in statement.parameters})
+    return sessions_of(tx.chain, chain.from_iterable(pages))
 
 
 def session_heads(tx: Transaction) -> Sequence[SessionHead]:
@@ -238,13 +230,6 @@ def session_heads(tx: Transaction) -> Sequence[SessionHead]:
         if not (isinstance(head.entry_count, int) and isinstance(head.revision, int)):
             raise damaged_session(head.id)
     return heads
-
-
-def _listed(chain: Chain, row: Row) -> SessionInfo | str:
-    try:
-        return session_of(chain, row)
-    except CorruptStore:
-        return session_id_of(row)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
