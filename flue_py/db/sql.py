@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
+from weakref import WeakKeyDictionary
 
 from msgspec import DecodeError
 from msgspec.json import Decoder, decode, encode
@@ -481,18 +482,39 @@ def session_of(chain: Chain, columns: Row) -> SessionInfo:
 
 def sessions_of(chain: Chain, rows: Iterable[Row]) -> tuple[list[SessionInfo], list[str]]:
     """Return the sessions of rows of `SESSION`, and the ids of those of which the rows have not their heads."""
-    sound, damaged, has_row = list[SessionInfo](), list[str](), chain.has_row
+    sound, damaged, checked = list[SessionInfo](), list[str](), _checked.setdefault(chain, {})
     for row, head, links in rows:
-        try:
-            info = _decode(row)[-1]
-            # PostgreSQL writes JSON with spaces.
-            if has_row(head, row) or has_row(head, encode(decode(row))):
-                sound.append(info if links is None else _with_links(info, *json.loads(links)))
-                continue
-        except (DecodeError, UnicodeDecodeError):
-            pass
-        damaged.append(str(json.loads(row.decode(errors="replace"))[-1][0]))
+        # What was checked and is as it was then needs no hash: a listing is often asked for again.
+        text, info = checked.get(head, _UNKNOWN)
+        if text != row:
+            info = _check(chain, row, head, checked)
+        if info is None:
+            damaged.append(str(json.loads(row.decode(errors="replace"))[-1][0]))
+        else:
+            sound.append(info if links is None else _with_links(info, *json.loads(links)))
     return sound, damaged
+
+
+CheckedRows: TypeAlias = dict[bytes, tuple[bytes, SessionInfo]]
+"""Rows of sessions as JSON that had these heads, and the sessions that they are."""
+
+_UNKNOWN = (b"", None)
+_MOST_CHECKED, _LONGEST_CHECKED = 1_024, 2_000
+_checked: WeakKeyDictionary[Chain, CheckedRows] = WeakKeyDictionary()
+
+
+def _check(chain: Chain, row: bytes, head: bytes, checked: CheckedRows) -> SessionInfo | None:
+    try:
+        info = _decode(row)[-1]
+        # PostgreSQL writes JSON with spaces.
+        is_sound = chain.has_row(head, row) or chain.has_row(head, encode(decode(row)))
+    except (DecodeError, UnicodeDecodeError):
+        return None
+    if is_sound and len(row) <= _LONGEST_CHECKED:
+        if len(checked) >= _MOST_CHECKED:
+            checked.clear()
+        checked[head] = row, info
+    return info if is_sound else None
 
 
 def _with_links(

@@ -75,6 +75,7 @@ class HeadContract:
         session = await backend.create_session(NewSession(key="a key", title="a title", cwd="/here"))
         await add(backend, session.id, *talk(2))
         row = await row_of(backend, session)
+        assert await refusing(backend, session) == set()
         found = {}
         for column in ("tree_id", *(name for name in row._fields if name not in SOUGHT)):
             await write(backend, row, **{column: changed(column, getattr(row, column, row.session_key))})
