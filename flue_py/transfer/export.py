@@ -160,9 +160,10 @@ def _write_once(path: Path, text: str, beside: Mapping[str, str]) -> bool:
     if os.path.exists(path):  # unlike Path.exists, it has no opinion on names that no file can have
         return False
     make_private_folder(path.parent)
-    for place, other in beside.items():
-        write_whole(path.parent / place, other.encode(errors="replace"), overwrite=True)
-    write_whole(path, text.encode(errors="replace"))
+    # The file itself last: with it the session is there.
+    for place, content in {**beside, path.name: text}.items():
+        if not os.path.exists(path.parent / place):
+            write_whole(path.parent / place, content.encode(errors="replace"))
     return True
 
 

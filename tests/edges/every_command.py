@@ -38,7 +38,7 @@ CALLS: dict[str, list[list[str]]] = {
     + [["html", "SESSION", "--output", "-"], ["snapshots", "SESSION"], ["json", "SESSION"]]
     + [[each, "SESSION", "--output", "{new}"] for each in ("markdown", "html", "json")],
     "report": [["SESSION", "--output", "{new}"], ["--all", "--output", "{new}"]],
-    "resume": [[each, "SESSION", "--home", "{new}"] for each in ("pi", "claude-code", "opencode")],
+    "resume": [[each, "SESSION", "--home", "{new}"] for each in ("pi", "claude-code", "kimi", "opencode")],
     "title": [["SESSION", HOSTILE], ["SESSION", "--clear"]],
     "skill": [[], ["codex", "--home", "{new}"]],
     "bundle": [["{new}"]],

@@ -96,6 +96,18 @@ async def test_a_real_session_goes_on_elsewhere(tmp_path: Path, program: str, na
         assert (set(expected) - set(await words_of(copy)), back.skipped) == (set(), ())
 
 
+async def test_a_file_beside_is_written_once_too(tmp_path: Path) -> None:
+    async with flue_py.open(":memory:") as store:
+        session = await talk(store)
+        first = await write_continuation(session, "kimi", home=tmp_path)
+        state = first.path.parents[2] / "state.json"
+        assert (state.stat().st_mode & 0o777, json.loads(state.read_text())["title"]) == (0o600, "A made-up talk")
+        state.write_text("of the program")
+        first.path.unlink()
+        assert (await write_continuation(session, "kimi", home=tmp_path)).is_new
+        assert state.read_text() == "of the program"
+
+
 async def test_the_folders_that_programs_are_told_of_are_heeded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
