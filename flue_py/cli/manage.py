@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import click
 from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 import flue_py
@@ -19,7 +20,7 @@ from flue_py.cli.command import Answer, Plan
 from flue_py.cli.config import read_config, read_policy
 from flue_py.cli.main import HelpfulGroup, Place, expanded, finished, is_only_readable, key_in
 from flue_py.core.entries import from_microseconds
-from flue_py.core.erasure import Receipt, look_row
+from flue_py.core.erasure import Receipt
 from flue_py.core.json import JsonObject, JsonValue, to_json
 from flue_py.core.redaction import Redaction
 from flue_py.core.sessions import Deletion, DocumentInfo, KeyChange, ScopeDeletion, SessionInfo
@@ -510,10 +511,10 @@ async def erase(
     erased are looked for in every file of the database, and in all rows. Entries that other sessions see stay, and are
     named. If it is interrupted or killed, run it again. Exit code 1 if something is left, or could not be reached.
 
-    With --json, and in the file of --receipt, an object: dryRun, complete, sessionIds, scope, counts, bytes,
-    entriesKept, seenBy, atUs, by, why; once it is done, also lookedIn (place, size), samples, unsampled (texts too
-    short to be looked for), traces and stays (place, samples, where; stays are rows that were not erased),
-    hindrances, outOfReach, rebuilt.
+    With --json, and in the file of --receipt, an object: dryRun, complete, sessionIds, scope, counts, entriesKept,
+    seenBy, atUs, by, why, size (bytes), and look, null before it is done: places (pairs of name and size), samples,
+    unsampled (texts too short to be looked for), traces and stays (place, samples, where; stays are rows that were not
+    erased), hindrances, outOfReach, rebuilt.
     """
     ids = [await _erasable(store, name) for name in sessions]
     scope = None if ids else store.scope
@@ -700,9 +701,8 @@ async def redact(store: Store, session: str, entries: tuple[str, ...], why: str)
     an ENTRY, too. The amounts paid stay. It cannot be undone.
 
     With --json: an object: dryRun, sessionId, entryIds, already (what was redacted before), mayQuote (summaries),
-    seenBy (sessions that see one of them), copies (a list of objects: sessionId, entryId); once it is done also
-    lookedIn, samples, unsampled, traces, stays, hindrances, outOfReach and rebuilt, as erase. Exit code 1 if something
-    of it is left.
+    seenBy (sessions that see one of them), copies (a list of objects: sessionId, entryId), and look, as erase, null
+    before it is done. Exit code 1 if something of it is left.
     """
     target = await store.find_session(session)
     ids = [await target.resolve_entry_id(entry) for entry in entries]
@@ -736,8 +736,7 @@ def _redacted(redaction: Redaction, verb: str, *, dry_run: bool) -> Answer:
     def row() -> JsonObject:
         pairs: list[JsonValue] = [{"sessionId": name, "entryId": entry_id} for name, entry_id in redaction.copies]
         names = "session_id entry_ids already may_quote seen_by"
-        looked = {} if look is None else look_row(look)
-        return {"dryRun": dry_run, **views.row_of(redaction, names), "copies": pairs, **looked}
+        return {"dryRun": dry_run, **views.row_of(redaction, names), "copies": pairs, "look": to_builtins(look)}
 
     return Answer(lines, row, code=0 if look is None or look.is_clean else 1)
 

@@ -7,6 +7,8 @@ from sys import byteorder
 from typing import Literal, NamedTuple, TypeAlias
 from zlib import crc32
 
+from msgspec import to_builtins
+
 from flue_py.core.json import Frozen, JsonObject
 
 SAMPLE = 32
@@ -132,7 +134,7 @@ class Forgotten(NamedTuple):
     out_of_reach: Sequence[str] = ()
 
 
-class Trace(Frozen):
+class Trace(Frozen, rename="camel"):
     """Samples of erased texts at a place: how many, and where the first one is."""
 
     place: str
@@ -143,7 +145,7 @@ class Trace(Frozen):
         return f"{self.place}: {self.samples:,} samples of erased texts{self.where and f', first at {self.where}'}"
 
 
-class Look(Frozen):
+class Look(Frozen, rename="camel"):
     """What a look for erased texts found.
 
     ``places`` were looked through: files by bytes, tables by rows. ``traces`` should not be there. ``stays`` are
@@ -187,7 +189,7 @@ def look_of(
     )
 
 
-class Receipt(Frozen):
+class Receipt(Frozen, rename="camel"):
     """What was erased, by whom, when and why, and where it was looked for afterwards. It has no erased text.
 
     ``counts`` are numbers of rows by name. ``seen_by`` are sessions that stay and see ``entries_kept`` entries, which
@@ -212,36 +214,5 @@ class Receipt(Frozen):
 
     def to_json(self) -> JsonObject:
         """Return it as JSON has it."""
-        look = self.look
-        row: JsonObject = {
-            "dryRun": look is None,
-            "complete": self.is_complete,
-            "sessionIds": [*self.session_ids],
-            "scope": self.scope,
-            "counts": {**self.counts},
-            "bytes": self.size,
-            "entriesKept": self.entries_kept,
-            "seenBy": [*self.seen_by],
-            "atUs": self.at_us,
-            "by": self.by,
-            "why": self.why,
-        }
-        return row if look is None else row | look_row(look)
-
-
-def look_row(look: Look) -> JsonObject:
-    """Return a look as JSON has it."""
-    return {
-        "lookedIn": [{"place": name, "size": size} for name, size in look.places],
-        "samples": look.samples,
-        "unsampled": look.unsampled,
-        "traces": [_trace_row(trace) for trace in look.traces],
-        "stays": [_trace_row(trace) for trace in look.stays],
-        "hindrances": [*look.hindrances],
-        "outOfReach": [*look.out_of_reach],
-        "rebuilt": look.rebuilt,
-    }
-
-
-def _trace_row(trace: Trace) -> JsonObject:
-    return {"place": trace.place, "samples": trace.samples, "where": trace.where}
+        row: JsonObject = to_builtins(self)
+        return {"dryRun": self.look is None, "complete": self.is_complete, **row}

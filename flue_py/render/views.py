@@ -352,7 +352,7 @@ def receipt_lines(receipt: Receipt, names: Mapping[str, str]) -> list[Line]:
     look = receipt.look
     verb = "would be erased" if look is None else "erased"
     words = {"entries": "entry", "memories": "memory"}
-    counts = [(name, count) for name, count in receipt.counts.items() if name != "callsKept"]
+    counts = [(name, count) for name, count in receipt.counts.items() if name != "calls"]
     parts = [counted(count, words.get(name, name[:-1]), name) for name, count in counts]
     lines: list[Line] = [((f"{', '.join(parts)} {verb}", "bold"),)]
     lines += [((f"  {name}", "red"), (f"  {names.get(name, '')}", "")) for name in receipt.session_ids]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from flue_py.core.erasure import Look, Needles, Receipt
-from flue_py.core.sessions import Deletion, Note, ScopeDeletion, check_scope
+from flue_py.core.sessions import Deletion, Note, ScopeContents, ScopeDeletion, check_scope
 from flue_py.errors import InvalidArgument, shown
 from flue_py.prices import CallPricer
 from flue_py.sessions import handle
@@ -28,11 +28,17 @@ class StoreErasure(Scoped):
         deleted + ledger).
         """
         handle.checked_flag(dry_run, "dry_run")
-        return (await self._delete_scope(scope, dry_run, None))[0]
+        contents, trees = await self._delete_scope(scope, dry_run, None)
+        return ScopeDeletion(
+            tuple(dict.fromkeys(session_id for tree in trees for session_id in tree.session_ids)),
+            None if dry_run else sum(tree.entries_deleted for tree in trees),
+            None if dry_run else sum(tree.entries_kept for tree in trees),
+            *contents,
+        )
 
     async def _delete_scope(
         self, scope: str, dry_run: bool, erased: Needles | None
-    ) -> tuple[ScopeDeletion, list[Deletion]]:
+    ) -> tuple[ScopeContents, list[Deletion]]:
         check_scope(scope)
         place = self._place(scope)
         # Budgets of sessions go with these.
@@ -47,12 +53,7 @@ class StoreErasure(Scoped):
                 break
         if not dry_run:
             await self._backend.empty_scope(place, erased=erased)
-        return ScopeDeletion(
-            tuple(dict.fromkeys(session_id for tree in trees for session_id in tree.session_ids)),
-            None if dry_run else sum(tree.entries_deleted for tree in trees),
-            None if dry_run else sum(tree.entries_kept for tree in trees),
-            *contents,
-        ), trees
+        return contents, trees
 
     async def erase(
         self,
@@ -74,48 +75,48 @@ class StoreErasure(Scoped):
         handle.checked_flag(dry_run, "dry_run")
         if isinstance(sessions, (str, bytes)) or not isinstance(sessions, Sequence):
             raise InvalidArgument(f"sessions: {shown(sessions)} is not a list of sessions")
-        names, meant, note = [handle.checked_session(name) for name in sessions], self._meant(scope), Note(by, why)
-        needles, was_interrupted = Needles(), await self._backend.is_erasing()
-        trees = [await self._backend.delete_tree(name, scope=meant, dry_run=dry_run, erased=needles) for name in names]
-        return await self._receipt(trees, None, note, None if dry_run else needles, was_interrupted)
+        names, meant = [handle.checked_session(name) for name in sessions], self._meant(scope)
+
+        async def delete(needles: Needles) -> tuple[None, list[Deletion]]:
+            backend = self._backend
+            return None, [
+                await backend.delete_tree(name, scope=meant, dry_run=dry_run, erased=needles) for name in names
+            ]
+
+        return await self._erase(delete, None, Note(by, why), dry_run)
 
     async def erase_scope(self, scope: str, *, dry_run: bool, by: str | None = None, why: str | None = None) -> Receipt:
         """Do the same with everything that `delete_scope` deletes. Raises `InvalidArgument`. O(store)."""
         handle.checked_flag(dry_run, "dry_run")
-        note, needles, was_interrupted = Note(by, why), Needles(), await self._backend.is_erasing()
-        deletion, trees = await self._delete_scope(scope, dry_run, needles)
-        return await self._receipt(trees, deletion, note, None if dry_run else needles, was_interrupted, scope)
+        return await self._erase(
+            lambda needles: self._delete_scope(scope, dry_run, needles), scope, Note(by, why), dry_run
+        )
 
-    async def _receipt(
+    async def _erase(
         self,
-        trees: Sequence[Deletion],
-        deletion: ScopeDeletion | None,
+        delete: Callable[[Needles], Awaitable[tuple[ScopeContents | None, list[Deletion]]]],
+        scope: str | None,
         note: Note,
-        needles: Needles | None,
-        was_interrupted: bool,
-        scope: str | None = None,
+        dry_run: bool,
     ) -> Receipt:
+        needles, was_interrupted = Needles(), await self._backend.is_erasing()
+        contents, trees = await delete(needles)
         ids = dict.fromkeys(name for tree in trees for name in tree.session_ids)
         counts = {"sessions": len(ids), "entries": sum(tree.entries_deleted for tree in trees)}
-        if deletion is not None:
-            counts |= {"memories": deletion.memories, "files": deletion.files, "budgets": deletion.budgets}
-            counts["callsKept"] = deletion.calls
         # What a session sees that was erased behind it has gone with it.
         seeing = [(set(tree.seen_by) - ids.keys(), tree.entries_kept) for tree in trees]
+        look = None if dry_run else Look()
+        if not dry_run and (needles.size or was_interrupted):
+            look = await self._backend.forget_deleted(needles, rebuild=was_interrupted)
         return Receipt(
             tuple(ids),
             scope,
-            counts,
+            counts if contents is None else counts | contents._asdict(),
             sum(kept for names, kept in seeing if names),
             tuple(sorted({name for names, _ in seeing for name in names})),
             self._pricer.now_us(),
             note.by,
             note.why,
-            0 if needles is None else needles.size,
-            None if needles is None else await self._look(needles, was_interrupted),
+            needles.size,
+            look,
         )
-
-    async def _look(self, needles: Needles, was_interrupted: bool) -> Look:
-        if not needles.size and not was_interrupted:
-            return Look()
-        return await self._backend.forget_deleted(needles, rebuild=was_interrupted)

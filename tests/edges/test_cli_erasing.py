@@ -61,7 +61,8 @@ def test_an_erasure_leaves_no_byte_and_a_receipt(flue: Flue) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     receipt = json.loads(file.read_text())
     assert (receipt["complete"], receipt["by"], receipt["why"]) == (True, "flue-py", "she asked")
-    assert (receipt["traces"], receipt["hindrances"], len(receipt["outOfReach"])) == ([], [], 2)
+    look = receipt["look"]
+    assert (look["traces"], look["hindrances"], len(look["outOfReach"])) == ([], [], 2)
     assert "Jane" not in file.read_text()
     assert b"doomed: Jane" not in bytes_beside(flue)
     assert b"held: Jane" in bytes_beside(flue)
@@ -93,7 +94,7 @@ def test_a_scope_goes_whole_and_the_ledger_keeps_its_sums(flue: Flue) -> None:
     assert "this would erase everything of scope 't1'" in flue.run("erase", "--scope", "t1", code=2).stderr
     receipt = flue.json("erase", "--scope", "t1", "--yes")
     assert receipt["counts"] == {
-        "sessions": 2, "entries": 3, "memories": 1, "files": 1, "budgets": 1, "callsKept": 1,
+        "sessions": 2, "entries": 3, "memories": 1, "files": 1, "budgets": 1, "calls": 1,
     }  # fmt: skip
     assert receipt["complete"]
     for text in ("kept in mind", "in a file", "Jane's own agent", "jane-doe", "held: Jane"):
@@ -110,7 +111,7 @@ def test_who_was_killed_before_the_look_completes_it_by_the_same_call(flue: Flue
     assert b"doomed: Jane" in bytes_beside(flue), "it is in the log"
     assert "no session" not in flue.run("erase", "doomed", code=2).stderr
     receipt = flue.json("erase", "doomed", "--yes")
-    assert (receipt["complete"], receipt["rebuilt"]) == (True, True)
+    assert (receipt["complete"], receipt["look"]["rebuilt"]) == (True, True)
     assert b"doomed: Jane" not in bytes_beside(flue)
     flue.run("erase", "doomed", "--yes", code=4)
 
