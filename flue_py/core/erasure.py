@@ -41,9 +41,10 @@ class _Index:
         self._gram = gram
         self._span = 2 * gram - 1
         self._grams: set[int] = set()
-        self._by_beginning: dict[bytes, list[bytes]] = {}
-        for sample in samples:
-            self._by_beginning.setdefault(sample[: self._span], []).append(sample)
+        self._samples = frozenset(samples)
+        self._lengths: dict[bytes, set[int]] = {}
+        for sample in self._samples:
+            self._lengths.setdefault(sample[: self._span], set()).add(len(sample))
             self._grams.update(int.from_bytes(sample[at : at + gram], byteorder) for at in range(gram))
 
     def occurrences(self, data: bytes) -> Iterator[Occurrence]:
@@ -58,8 +59,8 @@ class _Index:
 
     def _at(self, data: bytes, end: int) -> Iterator[Occurrence]:
         for start in range(max(0, end - self._gram + 1), end + 1):
-            for sample in self._by_beginning.get(data[start : start + self._span], ()):
-                if data.startswith(sample, start):
+            for length in self._lengths.get(data[start : start + self._span], ()):
+                if (sample := data[start : start + length]) in self._samples:
                     yield start, sample
 
 

@@ -122,10 +122,15 @@ _BLOCKS = 64
 """How many pages of a table of PostgreSQL are read at once."""
 
 
+def own_tables() -> frozenset[str]:
+    """Return the names of the tables that a store brings with it."""
+    names = (name for text in schema_statements() for name in re.findall(r"CREATE TABLE (\w+)", text))
+    return frozenset([*names, "flue_store", "sqlite_master"])
+
+
 def look(tx: Transaction, needles: Needles) -> tuple[list[Place], list[Place]]:
     """Look for samples in the rows of all tables: those of other tables, and those of the store's. O(store)."""
-    own = {name for text in schema_statements() for name in re.findall(r"CREATE TABLE (\w+)", text)}
-    own |= {"flue_store", "sqlite_master"}
+    own = own_tables()
     tables = [_look_in(tx, needles, name, blocks) for name, blocks in tx.rows(ALL_TABLES)]
     return [table for table in tables if table.name not in own], [table for table in tables if table.name in own]
 

@@ -1075,7 +1075,8 @@ class PostgresRunner(Runner):
         """Have the server free the rows that were deleted, and leave its files to it (see `Runner.forget_deleted`)."""
         del needles, rebuild
         value, tables = await self.read(lambda tx: (tx.rows(NEXT_TRANSACTION)[0][0], tx.rows(ops.erase.ALL_TABLES)))
-        names = ", ".join(f'"{name}"' for name, _ in tables)
+        own = ops.erase.own_tables()
+        names = ", ".join(f'"{name}"' for name, _ in tables if name in own or name.startswith("flue_words"))
         await self._run(lambda connection, _: connection.execute(f"VACUUM {names}"), repeatable=True)
         ((count,),) = await self.read(lambda tx: tx.rows(OLDER_SNAPSHOTS, value=value))
         held = f"{count} transactions see older rows, so VACUUM keeps them; end these, and erase again"
