@@ -163,6 +163,15 @@ def test_samples_are_found_wherever_they_begin_and_memory_is_bounded() -> None:
     assert not list(needles.occurrences(random.randbytes(9_999)))
 
 
+async def test_a_store_in_memory_has_no_file_to_look_in() -> None:
+    async with with_two(":memory:") as store:
+        receipt = await store.erase(["doomed", "nobody"], dry_run=False, why="she asked")
+        assert receipt.look is not None
+        assert (receipt.is_complete, receipt.session_ids, receipt.why) == (True, ("doomed",), "she asked")
+        assert ("entries", 12) in receipt.look.places
+        assert "/" not in str(receipt.look.places)
+
+
 async def test_rows_of_postgresql_are_looked_for_and_its_dead_rows_freed(new_store_database: NewDatabase) -> None:
     target = new_store_database()
     async with with_two(target) as store, connected(target) as connection:
@@ -180,4 +189,6 @@ async def test_rows_of_postgresql_are_looked_for_and_its_dead_rows_freed(new_sto
         assert (look.traces, look.hindrances) == ((), ())
         assert ("entries", 12) in look.places
         assert any("write-ahead log" in text for text in look.out_of_reach)
+        receipt = await store.erase_scope("", dry_run=False)
+        assert (receipt.is_complete, receipt.counts["entries"], receipt.look and receipt.look.stays) == (True, 12, ())
         assert (await store.verify()).problems == []
