@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from os.path import exists
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,7 +41,7 @@ from flue_py.runtime.housekeeping import (
     find_due,
     find_older,
     find_prunable,
-    holds_among,
+    holds_on,
     parse_age,
     without_held,
 )
@@ -470,6 +471,7 @@ _hold_options = cli.all_of(
     ),
     click.option("--despite-hold", "despite", metavar="HOLD", multiple=True, help="Take what has this hold, too."),
 )
+_MOST_FOUND = 1_000
 _receipt_option = click.option(
     "--receipt", metavar="FILE", type=click.Path(path_type=Path), help="Write the receipt there."
 )
@@ -483,22 +485,29 @@ def _policy(file: str | None, despite: Sequence[str]) -> Policy:
 
 async def _require_free(store: Store, policy: Policy, session_ids: Sequence[str], scope: str | None) -> None:
     """Raise `InvalidArgument` if a hold is on sessions that are to go, or on their scope."""
-    holds = await holds_among(store, policy, session_ids)
+    holds = await holds_on(store, policy, session_ids)
     for hold in sorted(holds | {f"scope:{scope}"}.intersection(policy.hold)):
         raise InvalidArgument(
             f"the policy has the hold {hold!r} on it; nothing was deleted: --despite-hold {hold} does"
         )
 
 
-@cli.destructive()
+def _check_erase(options: SimpleNamespace) -> None:
+    if options.sessions and options.search is not None:
+        raise click.UsageError("SESSION and --search exclude each other; give one of them")
+
+
+@cli.destructive(check=_check_erase)
 @click.argument("sessions", metavar="[SESSION]...", type=cli.SESSION_NAME, nargs=-1)
 @cli.scope_option
+@click.option("--search", metavar="WORDS", help="Redact the entries that have these words, at most 1,000 at once.")
 @cli.why_option
 @_receipt_option
 @_hold_options
 async def erase(
     store: Store,
     sessions: tuple[str, ...],
+    search: str | None,
     why: str | None,
     receipt: Path | None,
     policy_file: str | None,
@@ -517,12 +526,17 @@ async def erase(
     erased), hindrances, outOfReach, rebuilt.
     """
     ids = [await _erasable(store, name) for name in sessions]
-    scope = None if ids else store.scope
-    if not ids and scope is None:
-        raise click.UsageError("name a SESSION, or give --scope for everything of a tenant or user")
-    planned = await _erased(store, ids, scope, why, dry_run=True)
-    await _require_free(store, _policy(policy_file, despite), planned.session_ids, scope)
-    return await _erasure(store, planned, ids, why, receipt)
+    if search is not None:
+        hits = (await store.search(search, limit=_MOST_FOUND)).hits
+        entries = [(hit.session_id, hit.entry_id) for hit in hits if hit.entry_id is not None]
+        work = partial(Store.erase, entries=entries)
+    elif ids:
+        work = partial(Store.erase, sessions=ids)
+    elif store.scope is not None:
+        work = partial(Store.erase_scope, scope=store.scope)
+    else:
+        raise click.UsageError("name a SESSION, or give --scope for everything of a tenant or user, or --search")
+    return await _erasure(store, partial(work, by=cli.BY, why=why), _policy(policy_file, despite), receipt)
 
 
 @cli.destructive()
@@ -536,10 +550,10 @@ async def cleanup(store: Store, policy_file: str | None, why: str | None, receip
     kind (root or fork), max_age (30d, 4w or 12h), max_sessions and max_entries: the sessions that were active longest
     ago go until no more are left. Task sessions go with their parents only. With --json: as erase.
     """
+    policy = read_policy(policy_file)
     with cli.progress_bar("looking"):
-        due = await find_due(store, read_policy(policy_file), datetime.now(UTC))
-    ids = [info.id for info in due]
-    return await _erasure(store, await _erased(store, ids, None, why, dry_run=True), ids, why, receipt)
+        ids = [info.id for info in await find_due(store, policy, datetime.now(UTC))]
+    return await _erasure(store, partial(Store.erase, sessions=ids, by=cli.BY, why=why), policy, receipt)
 
 
 async def _erasable(store: Store, name: str) -> str:
@@ -552,13 +566,10 @@ async def _erasable(store: Store, name: str) -> str:
         return name
 
 
-async def _erased(store: Store, ids: Sequence[str], scope: str | None, why: str | None, *, dry_run: bool) -> Receipt:
-    if scope is not None:
-        return await store.erase_scope(scope, dry_run=dry_run, by=cli.BY, why=why)
-    return await store.erase(ids, dry_run=dry_run, by=cli.BY, why=why)
-
-
-async def _erasure(store: Store, planned: Receipt, ids: Sequence[str], why: str | None, file: Path | None) -> Plan:
+async def _erasure(store: Store, work: Callable[..., Awaitable[Receipt]], policy: Policy, file: Path | None) -> Plan:
+    planned = await work(store, dry_run=True)
+    scope = planned.scope
+    await _require_free(store, policy, [*planned.session_ids, *planned.seen_by], scope)
     names = {session_id: await cli.name_of(store, session_id) for session_id in planned.session_ids}
 
     def shown(receipt: Receipt) -> Answer:
@@ -567,15 +578,16 @@ async def _erasure(store: Store, planned: Receipt, ids: Sequence[str], why: str 
 
     async def go(store: Store) -> Answer:
         with cli.progress_bar("erasing"), nullcontext() if file is None else Part(file) as part:
-            receipt = await _erased(store, ids, planned.scope, why, dry_run=False)
+            receipt = await work(store, dry_run=False)
             if part is not None:
                 part.write(to_json(receipt.to_json()) + b"\n")
                 part.publish()
         return shown(receipt)
 
-    scope = planned.scope
     subject = counted(len(names), "session") if scope is None else f"everything of scope {printable(repr(scope))}"
-    if not any(planned.counts.values()):
+    if not names and planned.redacted:
+        subject = counted(planned.redacted, "entry", "entries")
+    elif not any(planned.counts.values()):
         subject = "what an interrupted erasure left" if await store.backend.is_erasing() else ""
     return Plan(subject, shown(planned), go, "erase")
 
@@ -648,9 +660,9 @@ async def rm(
     ):
         return await plan_for(find_completed(store))
     target = await store.find_session(session)
-    await _require_free(store, policy, [target.id], None)
     seen = target.revision
     planned = await store.delete_session_tree(target.id, dry_run=True, expected_revision=seen)
+    await _require_free(store, policy, planned.session_ids, None)
     names = {session_id: await cli.name_of(store, session_id) for session_id in planned.session_ids}
 
     def shown(deletion: Deletion, *, dry_run: bool) -> Answer:

@@ -193,15 +193,16 @@ def look_of(
 class Receipt(Frozen, rename="camel"):
     """What was erased, by whom, when and why, and where it was looked for afterwards. It has no erased text.
 
-    ``counts`` are numbers of rows by name. ``seen_by`` are sessions that stay and see ``entries_kept`` entries, which
-    were not erased. In a dry run there is no ``look``.
+    ``counts`` are numbers of rows by name. ``redacted`` entries stay without their texts; ``seen_by`` are sessions that
+    stay and see one of them, ``may_quote`` summaries over them. In a dry run there is no ``look``.
     """
 
     session_ids: tuple[str, ...]
     scope: str | None
     counts: Mapping[str, int]
-    entries_kept: int
+    redacted: int
     seen_by: tuple[str, ...]
+    may_quote: tuple[str, ...]
     at_us: int
     by: str | None = None
     why: str | None = None
@@ -211,7 +212,7 @@ class Receipt(Frozen, rename="camel"):
     @property
     def is_complete(self) -> bool:
         """Whether all of it is erased, and no trace of it was found."""
-        return self.look is not None and self.look.is_clean and not self.entries_kept
+        return self.look is not None and self.look.is_clean
 
     def to_json(self) -> JsonObject:
         """Return it as JSON has it."""

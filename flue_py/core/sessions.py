@@ -840,8 +840,8 @@ class Deletion(Frozen):
     ``session_ids``: the session and the closure of its task links, in no particular order. ``missing_ids``:
     linked children that were not there. ``entries_kept`` counts entries of these sessions that stay because
     another session sees them. ``links`` are the links that were followed, as (parent, child): of each session that
-    goes, in the order they were made. ``seen_by`` are the sessions that see entries which
-    stay, in order of id, if it is an erasure.
+    goes, in the order they were made. In an erasure, ``shared`` are the entries, as
+    (session, entry), that these sessions have added and others see.
     """
 
     session_ids: tuple[str, ...]
@@ -849,7 +849,7 @@ class Deletion(Frozen):
     entries_deleted: int = 0
     entries_kept: int = 0
     links: tuple[tuple[str, str], ...] = ()
-    seen_by: tuple[str, ...] = ()
+    shared: tuple[tuple[str, str], ...] = ()
 
 
 class ScopeContents(NamedTuple):

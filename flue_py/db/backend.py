@@ -449,6 +449,7 @@ class Backend:
         expected: Expected = STORED,
         note: Note = NO_NOTE,
         dry_run: bool = False,
+        erased: erasure.Needles | None = None,
     ) -> Redaction:
         """Take the payloads of entries, and what derives from them, and leave tombstones with their digests.
 
@@ -456,7 +457,8 @@ class Backend:
         texts in results of batches, and attachments that nobody else has go in the same transaction, the words of an
         index after it; usage and ledger stay. The sessions that added the entries get a line in their logs. An entry
         that is a tombstone stays as it is, and a call of such alone writes nothing but takes their words from the index
-        again. Then it is looked for in all files, and goes from there (`forget_deleted`). With ``dry_run`` nothing is
+        again. Then it is looked for in all files, and goes from there (`forget_deleted`); with ``erased``, which takes
+        samples, that is left to the caller. With ``dry_run`` nothing is
         changed, and the same is returned. Raises `EntryNotFound` for an entry that the session neither sees nor has
         retracted. O(store).
         """
@@ -473,6 +475,9 @@ class Backend:
         if dry_run:
             return redaction
         await self.waiting.finish(self._forget_in_turn(redaction.seen_by))
+        if erased is not None:
+            erased.take(needles)
+            return redaction
         if not redaction.entry_ids and not was_killed:
             return redaction
         look = await self.waiting.finish(self.forget_deleted(needles, rebuild=was_killed))

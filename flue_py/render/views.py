@@ -356,9 +356,13 @@ def receipt_lines(receipt: Receipt, names: Mapping[str, str]) -> list[Line]:
     parts = [counted(count, words.get(name, name[:-1]), name) for name, count in counts]
     lines: list[Line] = [((f"{', '.join(parts)} {verb}", "bold"),)]
     lines += [((f"  {name}", "red"), (f"  {names.get(name, '')}", "")) for name in receipt.session_ids]
-    if receipt.entries_kept:
-        staying = counted(receipt.entries_kept, "entry", "entries")
-        lines.append(((f"{staying} stay, which others see: {', '.join(receipt.seen_by)}", "red"),))
+    if receipt.redacted:
+        entries = counted(receipt.redacted, "entry", "entries")
+        lines.append(((f"{entries} {'would lose' if look is None else 'lost'} their texts: redacted", "bold"),))
+    if receipt.seen_by:
+        lines.append(((f"seen by {', '.join(receipt.seen_by)}", "yellow"),))
+    if receipt.may_quote:
+        lines.append(((f"summaries that may quote it: {', '.join(receipt.may_quote)}", "yellow"),))
     if look is None:
         return lines
     return lines + look_lines(look, receipt.size, is_complete=receipt.is_complete)

@@ -53,24 +53,24 @@ class Policy(Frozen, forbid_unknown_fields=True):
     rule: tuple[Rule, ...] = ()
 
 
-def holds_on(policy: Policy, info: SessionInfo) -> set[str]:
-    """Return the holds of a policy that are on a session."""
-    return {info.id, info.key or info.id, f"scope:{info.scope}"}.intersection(policy.hold)
+async def holds_on(store: Store, policy: Policy, session_ids: Sequence[str]) -> set[str]:
+    """Return the holds of a policy that are on one of these sessions. O(sessions), if there are holds."""
+    holds = set[str]()
+    for session_id in session_ids if policy.hold else ():
+        if (session := await store.get_session(session_id)) is not None:
+            info = session.info
+            holds |= {info.id, info.key or info.id, f"scope:{info.scope}"}.intersection(policy.hold)
+    return holds
 
 
 async def without_held(store: Store, policy: Policy, sessions: Sequence[SessionInfo]) -> list[SessionInfo]:
-    """Return the sessions that nothing holds, neither them nor their task sessions. O(task sessions), with holds."""
-    return [info for info in sessions if not policy.hold or not await holds_among(store, policy, [info.id])]
-
-
-async def holds_among(store: Store, policy: Policy, session_ids: Sequence[str]) -> set[str]:
-    """Return the holds that are on one of these sessions, or on a task session of one."""
-    holds = set[str]()
-    for session_id in session_ids if policy.hold else ():
-        for name in (await store.delete_session_tree(session_id, dry_run=True)).session_ids:
-            session = await store.get_session(name)
-            holds |= set() if session is None else holds_on(policy, session.info)
-    return holds
+    """Return the sessions that can be erased for all holds: none is on a task session, or on one that sees entries."""
+    free = []
+    for info in sessions:
+        planned = await store.erase([info.id], dry_run=True) if policy.hold else None
+        if planned is None or not await holds_on(store, policy, [*planned.session_ids, *planned.seen_by]):
+            free.append(info)
+    return free
 
 
 async def find_due(store: Store, policy: Policy, now: datetime) -> list[SessionInfo]:

@@ -70,15 +70,40 @@ def test_an_erasure_leaves_no_byte_and_a_receipt(flue: Flue) -> None:
     assert keys(flue) == ["held"], "a receipt is not written over"
 
 
-def test_entries_that_a_fork_sees_stay_and_are_named(flue: Flue) -> None:
+def test_a_fork_goes_on_without_the_texts_of_what_was_erased(flue: Flue) -> None:
+    with flue_py.sync.open(flue.database) as store:
+        fork = store.find_session("doomed").fork(id="the-fork")
+        fork.append_message({"role": "user", "content": "of the fork alone"})
+    shown = flue.lines("erase", "doomed", "--dry-run")
+    assert shown[2:] == ["2 entries would lose their texts: redacted", "seen by the-fork"]
+    receipt = flue.json("erase", "doomed", "--yes", "--why", "she asked")
+    assert (receipt["complete"], receipt["redacted"], receipt["seenBy"]) == (True, 2, ["the-fork"])
+    assert b"doomed: Jane" not in bytes_beside(flue)
+    with flue_py.sync.open(flue.database) as store:
+        context = [message["content"] for message in store.find_session("the-fork").build_context()]
+        assert context == [*["[redacted by flue-py: she asked]"] * 2, "of the fork alone"]
+        assert store.verify().problems == []
+
+
+def test_a_session_and_its_fork_go_together_and_leave_nothing(flue: Flue) -> None:
     with flue_py.sync.open(flue.database) as store:
         store.find_session("doomed").fork(id="the-fork")
-    text = flue.run("erase", "doomed", "--dry-run").stdout
-    assert "2 entries stay, which others see: the-fork" in text
-    receipt = flue.json("erase", "doomed", "--yes", code=1)
-    assert (receipt["complete"], receipt["entriesKept"], receipt["seenBy"]) == (False, 2, ["the-fork"])
-    assert flue.json("erase", "the-fork", "--yes")["complete"]
-    assert b"doomed: Jane" not in bytes_beside(flue)
+    receipt = flue.json("erase", "doomed", "the-fork", "--yes")
+    assert (receipt["complete"], receipt["redacted"], receipt["counts"]["entries"]) == (True, 0, 2)
+
+
+def test_what_a_search_finds_loses_its_text(flue: Flue) -> None:
+    with flue_py.sync.open(flue.database) as store:
+        store.find_session("old").append_message({"role": "user", "content": "the weather is fine"})
+    assert flue.lines("erase", "--search", "illness", "--dry-run")[1] == "6 entries would lose their texts: redacted"
+    receipt = flue.json("erase", "--search", "illness", "--yes")
+    assert (receipt["complete"], receipt["redacted"], receipt["sessionIds"]) == (True, 6, [])
+    assert b": Jane has" not in bytes_beside(flue)
+    with flue_py.sync.open(flue.database) as store:
+        assert store.search("illness").hits == ()
+        assert len(store.search("weather").hits) == 1
+    assert flue.run("erase", "--search", "illness", "--yes").stdout.startswith("0 sessions, 0 entries erased")
+    assert "exclude each other" in flue.run("erase", "old", "--search", "x", code=2).stderr
 
 
 def test_a_scope_goes_whole_and_the_ledger_keeps_its_sums(flue: Flue) -> None:

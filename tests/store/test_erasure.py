@@ -77,7 +77,7 @@ async def test_no_file_has_a_byte_of_what_was_erased(tmp_path: Path, way: str) -
         before = values_of(path)
         needles = Needles()
         deletion = await store.backend.delete_tree("doomed", erased=needles)
-        assert (deletion.entries_deleted, deletion.seen_by) == (15, ())
+        assert (deletion.entries_deleted, deletion.shared) == (15, ())
         assert await store.backend.is_erasing()
         look = await store.backend.forget_deleted(needles)
         assert (look.is_clean, look.traces, look.hindrances) == (True, (), ())

@@ -107,16 +107,6 @@ HOLDS = statement(Hold)(
     " JOIN lanes l ON l.tree_id = h.tree_id AND l.lane_id = h.lane_id"
     f" WHERE l.owner_key {sql.IN_KEYS}"
 )
-# The sessions that stay and see entries of the lanes: their leaf is in one of them, or in a lane that forks from one.
-SEEING = statement(tuple[str])(
-    "WITH RECURSIVE below(tree_id, lane_id) AS ("
-    f"SELECT l.tree_id, l.lane_id FROM lanes l WHERE l.owner_key {sql.IN_KEYS} UNION"
-    " SELECT l.tree_id, l.lane_id FROM below b JOIN lanes l ON l.tree_id = b.tree_id AND l.parent_lane = b.lane_id)"
-    " SELECT s.id FROM sessions s JOIN entries e ON e.tree_id = s.tree_id"
-    " AND e.id = COALESCE(s.leaf, s.forked_from_entry)"
-    " WHERE (e.tree_id, e.lane_id) IN (SELECT b.tree_id, b.lane_id FROM below b)"
-    f" AND NOT s.session_key {sql.IN_KEYS} ORDER BY s.id"
-)
 # What the ends of lanes hold: how many entries per blob (None: those without one), for each tree.
 TAILS_CONTENT = statement(tuple[int, bytes | None, int])(
     f"SELECT e.tree_id, e.blob, COUNT(*) FROM ({sql.TAILS}) t JOIN entries e ON {sql.IN_TAIL}"
@@ -212,9 +202,9 @@ def delete_tree(
     fates = _plan(tx, keys) if dry_run else _plan_locked(tx, keys)
     tails = _tails(fates)
     entries_kept = sum(fate.keep_depth - fate.lane.fork_depth for fate in fates)
-    seen_by: tuple[str, ...] = ()
+    shared: tuple[tuple[str, str], ...] = ()
     if erased is not None:
-        seen_by = tuple(name for (name,) in tx.rows(SEEING, keys=keys)) if entries_kept else ()
+        shared = erase.shared(tx, fates)
         if not dry_run:
             erase.begin(tx)
             erase.sample_sessions(tx, erased, fates, keys)
@@ -233,7 +223,7 @@ def delete_tree(
         _carry_out(tx, fates, blobs, keys)
         if erased is not None:
             erase.forget_payers(tx, keys)
-    return Deletion(tuple(doomed.sessions.values()), tuple(doomed.missing), deleted, entries_kept, links, seen_by)
+    return Deletion(tuple(doomed.sessions.values()), tuple(doomed.missing), deleted, entries_kept, links, shared)
 
 
 def empty_scope(tx: Transaction, scope: str, *, dry_run: bool, erased: Needles | None = None) -> ScopeContents:

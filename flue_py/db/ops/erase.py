@@ -40,6 +40,11 @@ NAMES_OF_PAYERS = statement(tuple[object, ...])(
     f"SELECT n.session_key, n.project, NULL FROM ledger_sessions n WHERE n.session_key {sql.IN_KEYS}"
     f" UNION SELECT g.session_key, NULL, g.agent FROM ledger g WHERE g.session_key {sql.IN_KEYS}"
 )
+# The entries of a lane that others see, with the sessions that added them, if these are there.
+SHARED = statement(tuple[str, str])(
+    "SELECT s.id, e.id FROM entries e JOIN sessions s ON s.session_key = e.session_key"
+    f" WHERE e.{_IN_LANE.format('e')} AND e.depth <= :depth ORDER BY e.depth"
+)
 DOCUMENTS_OF_SCOPE = statement(tuple[object, ...])(
     "SELECT d.scope, d.space, d.project, d.name, d.source, d.body FROM documents d WHERE d.scope = :scope"
     f" AND (d.space <> '{IMPORTED_FILES}' OR d.project = '')"
@@ -95,6 +100,15 @@ def sample_sessions(tx: Transaction, needles: Needles, fates: Sequence[LaneFate]
             low = payloads[-1][0]
         for (sha256,) in tx.rows(BLOBS_OF_LANE, low=fate.keep_depth, **lane):
             _add(needles, [(None, *row) for row in tx.rows(BLOB, tree_id=fate.lane.tree_id, sha256=bytes(sha256))])
+
+
+def shared(tx: Transaction, fates: Sequence[LaneFate]) -> tuple[tuple[str, str], ...]:
+    """Return the entries of lanes that others see, as (session, entry), as far as these sessions are there."""
+    pairs: list[tuple[str, str]] = []
+    for fate in fates:
+        lane = {"tree_id": fate.lane.tree_id, "lane_id": fate.lane.lane_id}
+        pairs += tx.rows(SHARED, low=fate.lane.fork_depth, depth=fate.keep_depth, **lane)
+    return tuple(pairs)
 
 
 def forget_payers(tx: Transaction, keys: str) -> None:
