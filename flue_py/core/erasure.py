@@ -24,7 +24,7 @@ _FEWEST_BYTES = 4
 """Samples of fewer different bytes, such as zeros, are in every file."""
 _GRAMS: dict[int, Literal["I", "Q"]] = {4: "I", 8: "Q"}
 
-BEYOND = ("bundles, exports, backups and copies of the store that were made before",)
+BEYOND = ("bundles, exports, backups and copies that were made before, and heads that others keep",)
 """Places that no store can look in."""
 
 Occurrence: TypeAlias = tuple[int, bytes]

@@ -14,7 +14,7 @@ import flue_py
 from flue_py.core.erasure import MOST_SAMPLES, Needles
 from flue_py.db.ops import erase
 from flue_py.db.sql import statement
-from flue_py.db.sqlite import forgetting
+from flue_py.db.sqlite import traces
 from flue_py.db.sqlite.runner import RunnerOnFile
 from tests.files import new_store_file
 from tests.postgres import NewDatabase, connected
@@ -62,7 +62,7 @@ def pieces(value: bytes) -> Iterator[bytes]:
     yield from (value[at : at + 24] for at in range(0, max(len(value) - 23, 1), 61))
 
 
-def traces(path: Path, gone: set[bytes], rest: bytes) -> list[tuple[str, bytes]]:
+def left_in(path: Path, gone: set[bytes], rest: bytes) -> list[tuple[str, bytes]]:
     """Return the pieces of values that are in a file beside a store, unless a row that is there has them, too."""
     wanted = {piece for value in gone if len(value) > 7 for piece in pieces(value) if piece not in rest}
     files = {file.name: file.read_bytes() for file in path.parent.iterdir()}
@@ -85,10 +85,10 @@ async def test_no_file_has_a_byte_of_what_was_erased(tmp_path: Path, way: str) -
         assert not await store.backend.is_erasing()
         after = values_of(path)
         assert {b"The illness of Jane, again", b"Jane's diagnosis", b"Jane's own agent"} < before - after
-        assert traces(path, before - after, b"\n".join(after)) == []
+        assert left_in(path, before - after, b"\n".join(after)) == []
         assert len((await store.search("weather")).hits) > 1
         assert (await store.verify()).problems == []
-    assert traces(path, before - after, b"\n".join(after)) == []
+    assert left_in(path, before - after, b"\n".join(after)) == []
 
 
 async def test_a_trace_that_is_left_is_found_and_goes_with_a_file_written_anew(
@@ -103,7 +103,7 @@ async def test_a_trace_that_is_left_is_found_and_goes_with_a_file_written_anew(
             # Some builds of SQLite overwrite what they delete, whoever asks for it.
             patched.setattr(erase, "OVERWRITE", statement(tuple[int])("PRAGMA secure_delete = OFF"))
             await store.backend.delete_tree("doomed", erased=needles)
-            patched.setattr(forgetting, "_emptied", lambda *_, **__: [])
+            patched.setattr(traces, "_emptied", lambda *_, **__: [])
             look = await store.backend.forget_deleted(needles)
             assert [Path(trace.place).name for trace in look.traces] == ["s.db", "s.db-wal"]
             assert "Jane" not in str(look)
@@ -114,7 +114,7 @@ async def test_a_trace_that_is_left_is_found_and_goes_with_a_file_written_anew(
 
 
 async def test_who_reads_an_older_state_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forgetting, "READER_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(traces, "READER_WAIT_SECONDS", 0.01)
     path = new_store_file(tmp_path / "s.db")
     async with with_two(path) as store:
         needles = Needles()

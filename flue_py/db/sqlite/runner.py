@@ -75,12 +75,12 @@ if TYPE_CHECKING:
     from flue_py.core.sessions import Problem
     from flue_py.core.trees import BackupReport
     from flue_py.db.runner import WordIndex
-    from flue_py.db.sqlite import forgetting, words
+    from flue_py.db.sqlite import traces, words
 else:
     # Most programs search nothing, and make no backup.
     trees = lazy_module("flue_py.core.trees")
     words = lazy_module("flue_py.db.sqlite.words")
-    forgetting = lazy_module("flue_py.db.sqlite.forgetting")
+    traces = lazy_module("flue_py.db.sqlite.traces")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class RunnerOnFile(RunnerOnSqlite):
         await self.waiting.finish(self.waiting.call(partial(words.remove_words, self._place)))
 
     async def forget_deleted(self, needles: Needles, *, rebuild: bool) -> Forgotten:
-        work = self.waiting.call(partial(forgetting.forget_deleted, self._place, needles, rebuild=rebuild))
+        work = self.waiting.call(partial(traces.forget_deleted, self._place, needles, rebuild=rebuild))
         return await self.waiting.finish(work)
 
     async def forget_words(self, session_ids: Collection[str]) -> None:
