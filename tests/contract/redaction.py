@@ -56,6 +56,8 @@ class RedactionContract:
         done = await backend.redact(info.id, ids[:4], note=NOTE)
         assert (done.entry_ids, done.already, done.seen_by) == (tuple(ids[:4]), (), (info.id,))
         assert done.revision == (await session_info(backend, info.id)).revision
+        assert done.look is not None
+        assert (done.look.is_clean, done.look.samples > 0, done.look.stays) == (True, True, ())
         assert SECRET not in str(await path_of(backend, info.id))
         messages = [message for _, message in await context_of(backend, info.id)]
         mark = messages[0].pop(REDACTED)
