@@ -14,7 +14,7 @@ from flue_py.core.ledger import LedgerQuery
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.core.usage import Paid
 from flue_py.db.backend import Backend
-from flue_py.db.ops.heads import all_heads_anew
+from flue_py.db.ops.seals import all_anew
 from flue_py.db.sqlite.file import SqliteTransaction
 from tests.samples import StoreSnapshot, store_snapshot
 
@@ -24,7 +24,7 @@ E = TypeVar("E", bound=Exception)
 def give_heads(path: Path) -> None:
     """Give the sessions of a file the heads that their rows have, after a test has written to them."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        all_heads_anew(SqliteTransaction(connection))
+        all_anew(SqliteTransaction(connection))
 
 
 async def raises(

@@ -173,6 +173,17 @@ class Chain:
     def _is_erased(self, digest: bytes, text: bytes) -> bool:
         return text == self.erased_text(digest, without_seal(text))
 
+    def seal(self, table: str, row: Sequence[object], above: int = 0) -> int:
+        """Return the seal of a row of a table, in signed 64 bits; ``above`` is that of the row before it, or 0."""
+        digest = blake2b(_encode((above, *row)), digest_size=HALF, key=self._key, person=table.encode())
+        return int.from_bytes(digest.digest(), "big", signed=True)
+
+    def has_seal(self, seal: int, table: str, row: Sequence[object], above: int = 0) -> bool:
+        """Return whether a seal is that of a row."""
+        if self.seal(table, row, above) == seal:
+            return True
+        return self._earlier is not None and self._earlier.has_seal(seal, table, row, above)
+
     def has_row(self, head: bytes, row: bytes) -> bool:
         """Return whether a head is that of a row, as JSON, whatever its leaf is."""
         # In one function: every session of a listing comes through here.
@@ -216,7 +227,7 @@ class UncheckedChain(Chain):
     def _takes(self, *args: object, **named: object) -> bool:
         return True
 
-    has_text = has_fields = has_row = has_head = _takes
+    has_text = has_fields = has_row = has_head = has_seal = _takes
 
 
 UNKEYED = Chain()

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from flue_py.core.chain import Fields
 from flue_py.core.entries import from_microseconds, to_microseconds
 from flue_py.core.json import Frozen, JsonObject
-from flue_py.core.sessions import STORED, LeafChoice, check_scope
+from flue_py.core.sessions import STORED, EditKind, LeafChoice, MoveReason, TaskStatus, check_scope
 from flue_py.core.usage import (
     MAX_AMOUNT,
     PARTS,
@@ -578,6 +578,9 @@ class SessionRow(NamedTuple):
     unknown_calls: int = 0
     active_slot: int = 0
     head: bytes = b""
+    log_seal: int = 0
+    mark_seal: int = 0
+    link_seal: int = 0
 
 
 class LaneRow(NamedTuple):
@@ -665,8 +668,9 @@ class LinkRow(NamedTuple):
     task_id: str
     child_id: str
     entry_id: str | None = None
-    status: str | None = None
+    status: TaskStatus | None = None
     summary: str | None = None
+    seal: int = 0
 
 
 class MoveRow(NamedTuple):
@@ -676,11 +680,12 @@ class MoveRow(NamedTuple):
     revision: int
     from_entry: str | None
     to_entry: str | None
-    reason: str
+    reason: MoveReason
     undoes: int | None
     moved_by: str | None
     at: int
     why: str | None = None
+    seal: int = 0
 
 
 class EditRow(NamedTuple):
@@ -688,13 +693,14 @@ class EditRow(NamedTuple):
 
     session_key: int
     revision: int
-    what: str
+    what: EditKind
     entry_id: str | None
     before: str | None
     after: str | None
     edited_by: str | None
     why: str | None
     at: int
+    seal: int = 0
 
 
 class RequestRow(NamedTuple):
@@ -715,6 +721,7 @@ class MarkRow(NamedTuple):
     kind: str
     value: str | None
     at: int
+    seal: int = 0
 
 
 class Payer(NamedTuple):

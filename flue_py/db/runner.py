@@ -224,6 +224,9 @@ class SessionState(Struct):
     unknown_calls: int
     updated_at: int
     active_at: int
+    log_seal: int
+    mark_seal: int
+    link_seal: int
     head: bytes
     about: Row
     position: Position | None
@@ -242,7 +245,7 @@ class SessionState(Struct):
 
     def _covered(self) -> Row:
         key, title, forked_from, metadata, config_path, completed_at, trashed_at, created_at, auto_title = self.about
-        return self.tree_id, self.task_depth, self.active_slot, (
+        return self.tree_id, self.task_depth, self.active_slot, self.log_seal, self.mark_seal, self.link_seal, (
             self.id, self.scope, key, title, self.kind, forked_from, self.forked_from_entry, self.leaf, self.revision,
             metadata, self.cwd, config_path, completed_at, trashed_at, self.entry_count, self.message_count,
             self.first_message, self.spent_tokens, self.spent_cost, created_at, self.updated_at, auto_title,
@@ -293,11 +296,11 @@ _NUMBERS = """
     cache_read_tokens cache_write_1h_tokens cache_write_5m_tokens cache_write_cost cache_write_tokens calls
     changed_at chars completed completed_at cost count counted created_at depth doc due earlier_key entry_count
     expires_at fork_depth freed from_depth from_us high input_cost input_tokens lane_id last_depth last_key
-    last_number last_revision last_tree low low_depth message_count newest now number ordinal other_depth other_lane
-    output_cost output_tokens owner_key paid_calls paid_cost paid_tokens parent_key parent_lane place position
-    reasoning_tokens reported reserved revision seeded session_key settled_at since size source_key spent spent_cost
-    spent_tokens task_depth total_cost total_tokens trashed_at tree_id undoes unknown unknown_calls unpriced_calls
-    updated_at updated_us used version
+    last_number last_revision last_tree link_seal log_seal low low_depth mark_seal message_count newest now number
+    ordinal other_depth other_lane output_cost output_tokens owner_key paid_calls paid_cost paid_tokens parent_key
+    parent_lane place position reasoning_tokens reported reserved revision seal seeded session_key settled_at since
+    size source_key spent spent_cost spent_tokens task_depth total_cost total_tokens trashed_at tree_id undoes
+    unknown unknown_calls unpriced_calls updated_at updated_us used version
 """
 _BYTES = ("blob", "data", "digest", "head", "packed", "sha256")
 _TYPES = dict.fromkeys(_NUMBERS.split(), "bigint") | dict.fromkeys(_BYTES, "bytea")

@@ -27,15 +27,7 @@ from flue_py.core.ledger import (
     ReservationRow,
     SessionRow,
 )
-from flue_py.core.sessions import (
-    IMPORTED_FILES,
-    NO_TASK_NAMES,
-    DocumentRow,
-    EditKind,
-    SessionHead,
-    SessionInfo,
-    TaskNames,
-)
+from flue_py.core.sessions import IMPORTED_FILES, NO_TASK_NAMES, DocumentRow, SessionHead, SessionInfo, TaskNames
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS, Paid, UsageTotals
 from flue_py.db.runner import Insert, Nothing, Position, R, Reader, Row, SessionState, Statement
 from flue_py.errors import damaged_session
@@ -195,6 +187,7 @@ LOCK_BLOB_THAT_IS_THERE = " ON CONFLICT (tree_id, sha256) DO UPDATE SET size = e
 SPENDING = ("spent_tokens", "spent_cost", "unpriced_calls", "unknown_calls")
 CHANGED = (
     "leaf", "revision", "updated_at", "entry_count", "message_count", "first_message", *SPENDING, "active_at", "head",
+    "log_seal", "mark_seal", "link_seal",
 )  # fmt: skip
 UPDATE_STATE = announced(
     f"UPDATE sessions SET {', '.join(f'{name} = :{name}' for name in CHANGED)} WHERE session_key = :session_key"
@@ -307,6 +300,16 @@ def columns(table: str, names: tuple[str, ...]) -> str:
     return ", ".join(f"{table}.{name}" for name in names)
 
 
+def select(row: type[R], table: str, rest: str) -> Statement[R]:
+    """Return a statement that reads rows as they are stored; ``rest`` stands after FROM."""
+    return statement(row)(f"SELECT {quoted(row, table)} FROM {rest}")
+
+
+def quoted(row: type[object], table: str) -> str:
+    """Return the columns of a row of a table, which is named as in FROM."""
+    return ", ".join(f'{table}."{name}"' for name in row.__annotations__)
+
+
 def call_columns(table: str) -> str:
     """Return the columns of a paid call, as `CallRow` has them: one that has no id of its own goes by its entry's."""
     own = f"{table}.call_id"
@@ -353,7 +356,7 @@ _NAMED = {"leaf_id": "leaf", "metadata_text": "metadata", "spent_picodollars": "
 SESSION_COLUMNS = tuple(
     _NAMED.get(name, name.replace("_us", "_at")) for name in SessionInfo.__struct_fields__ if name != "task_names"
 )
-PLACE = ("tree_id", "task_depth", "active_slot")
+PLACE = ("tree_id", "task_depth", "active_slot", "log_seal", "mark_seal", "link_seal")
 """The columns that the head of a session covers before those."""
 _STATE = ("session_key", *SessionState.__struct_fields__[1:-3])
 ABOUT = tuple(name for name in SESSION_COLUMNS if name not in _STATE)
@@ -432,11 +435,7 @@ INSERT_ATTACHMENT: Insert[Row] = Insert("attachments", AttachmentRow, first="tre
 INSERT_MOVE = Insert("leaf_moves", MoveRow)
 INSERT_EDIT = Insert("session_edits", EditRow)
 INSERT_REQUEST = Insert("requests", RequestRow)
-PUT_MARK = Insert(
-    "marks",
-    MarkRow,
-    " ON CONFLICT (session_key, entry_id, kind) DO UPDATE SET value = excluded.value, at = excluded.at",
-)
+INSERT_MARK = Insert("marks", MarkRow)
 INSERT_CALL: Insert[Row] = Insert("ledger", CallRow, UNLESS_THERE, first="tree_id")
 INSERT_PAYER: Insert[Row] = Insert("ledger_sessions", Payer, UNLESS_THERE, first="tree_id")
 INSERT_BUDGET: Insert[Row] = Insert("budgets", BudgetRow, first="budget_key")
@@ -469,7 +468,7 @@ _ROW = _piece(
     f"convert_to(CAST(json_build_array({_NESTED.format(**_POST)}) AS TEXT), 'UTF8')",
 )
 SESSION = f"{_ROW}, {HEAD}, {LINKS_AS_JSON}"
-_decode: Callable[[bytes], tuple[int, int, int, SessionInfo]] = Decoder(tuple[int, int, int, SessionInfo]).decode
+_decode = Decoder(tuple[int, int, int, int, int, int, SessionInfo]).decode
 
 
 def session_of(chain: Chain, columns: Row) -> SessionInfo:
@@ -544,31 +543,6 @@ UPDATE_COMPLETED = statement(Nothing)(
 SESSION_HEADS = statement(SessionHead)(
     "SELECT s.session_key, s.id, s.revision, s.scope, s.cwd, s.entry_count, s.forked_from_session, s.updated_at"
     " FROM sessions s WHERE s.trashed_at IS NULL ORDER BY s.active_at, s.session_key"
-)
-
-
-class LoggedEdit(NamedTuple):
-    """A change beside the history, as the log has it."""
-
-    revision: int
-    what: EditKind
-    entry_id: str | None
-    before: str | None
-    after: str | None
-    edited_by: str | None
-    why: str | None
-    at: int
-
-
-EDITS_AFTER = statement(LoggedEdit)(
-    'SELECT x.revision, x.what, x.entry_id, x."before", x."after", x.edited_by, x.why, x.at FROM session_edits x'
-    " WHERE x.session_key = :session_key AND x.revision > :revision AND x.revision <= :last_revision"
-    " ORDER BY x.revision, x.what"
-)
-
-
-RETRACTED_IDS = statement(tuple[str])(
-    "SELECT m.entry_id FROM marks m WHERE m.session_key = :session_key AND m.kind = 'retracted'"
 )
 
 

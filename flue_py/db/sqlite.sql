@@ -201,6 +201,9 @@ CREATE TABLE sessions (
     unknown_calls BIGINT DEFAULT 0 NOT NULL,
     active_slot BIGINT DEFAULT 0 NOT NULL,
     head BLOB DEFAULT '' NOT NULL,
+    log_seal BIGINT DEFAULT 0 NOT NULL,
+    mark_seal BIGINT DEFAULT 0 NOT NULL,
+    link_seal BIGINT DEFAULT 0 NOT NULL,
     CONSTRAINT pk_sessions PRIMARY KEY (session_key),
     CONSTRAINT ck_sessions_kind CHECK (kind IN ('root', 'fork', 'task')),
     CONSTRAINT uq_sessions_id UNIQUE (id)
@@ -228,6 +231,7 @@ CREATE TABLE leaf_moves (
     moved_by TEXT,
     at BIGINT NOT NULL,
     why TEXT,
+    seal BIGINT DEFAULT 0 NOT NULL,
     CONSTRAINT pk_leaf_moves PRIMARY KEY (session_key, revision),
     CONSTRAINT fk_leaf_moves_session_key FOREIGN KEY(session_key) REFERENCES sessions (session_key) ON DELETE CASCADE
 )
@@ -239,6 +243,7 @@ CREATE TABLE marks (
     kind TEXT NOT NULL,
     value TEXT,
     at BIGINT NOT NULL,
+    seal BIGINT DEFAULT 0 NOT NULL,
     CONSTRAINT pk_marks PRIMARY KEY (session_key, entry_id, kind),
     CONSTRAINT ck_marks_kind CHECK (kind IN ('label', 'pin', 'retracted')),
     CONSTRAINT fk_marks_session_key FOREIGN KEY(session_key) REFERENCES sessions (session_key) ON DELETE CASCADE
@@ -284,6 +289,7 @@ CREATE TABLE session_edits (
     edited_by TEXT,
     why TEXT,
     at BIGINT NOT NULL,
+    seal BIGINT DEFAULT 0 NOT NULL,
     CONSTRAINT pk_session_edits PRIMARY KEY (session_key, revision, what),
     CONSTRAINT fk_session_edits_session_key FOREIGN KEY(session_key) REFERENCES sessions (session_key) ON DELETE CASCADE
 )
@@ -297,6 +303,7 @@ CREATE TABLE task_links (
     entry_id TEXT,
     status TEXT,
     summary TEXT,
+    seal BIGINT DEFAULT 0 NOT NULL,
     CONSTRAINT pk_task_links PRIMARY KEY (parent_key, position),
     CONSTRAINT uq_task_links_parent_key_child_id UNIQUE (parent_key, child_id),
     CONSTRAINT fk_task_links_parent_key FOREIGN KEY(parent_key) REFERENCES sessions (session_key) ON DELETE CASCADE

@@ -1,4 +1,4 @@
-"""Digests of entries that cover their parents' and their fields, and heads of sessions, computed of what is there.
+"""Digests of entries that cover their parents' and their fields, heads and seals, computed of what is there.
 
 Revision: 0003
 Follows: 0002
@@ -11,7 +11,7 @@ from alembic import context, op, util
 
 from flue_py.db.migrate import transaction_on
 from flue_py.db.ops.chain import chain_anew
-from flue_py.db.ops.heads import all_heads_anew
+from flue_py.db.ops.seals import all_anew
 
 revision = "0003"
 down_revision = "0002"
@@ -20,12 +20,16 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Check each entry by the digest of its payload, give it the one of its place in the chain, and sessions heads."""
+    """Check each entry by the digest of its payload, and compute the digests, heads and seals of this format."""
     op.add_column("sessions", sa.Column("head", sa.LargeBinary(), nullable=False, server_default=sa.text("''")))
+    seals = [("sessions", name) for name in ("log_seal", "mark_seal", "link_seal")]
+    seals += [(table, "seal") for table in ("leaf_moves", "session_edits", "marks", "task_links")]
+    for table, name in seals:
+        op.add_column(table, sa.Column(name, sa.BigInteger(), nullable=False, server_default=sa.text("0")))
     if not context.is_offline_mode():
         with transaction_on(op.get_bind()) as tx:
             chain_anew(tx, of_payloads=True)
-            all_heads_anew(tx)
+            all_anew(tx)
     elif context.get_starting_revision_argument() is not None:
         # In a store that is made there are no entries yet.
         raise util.CommandError("no SQL computes the digests of 0003: run alembic upgrade without --sql")

@@ -91,7 +91,7 @@ def add_money_and_edits(path: Path) -> None:
             row = (*name, "user", None, 7, 9 + number, len(body), digest, body)
             connection.execute("INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
         connection.execute(
-            "INSERT INTO session_edits SELECT session_key, revision, 'title', leaf, NULL, 'new', 'somebody', NULL, 5"
+            "INSERT INTO session_edits SELECT session_key, revision, 'title', leaf, NULL, 'new', 'somebody', NULL, 5, 0"
             " FROM sessions WHERE revision > 0"
         )
         connection.execute("UPDATE leaf_moves SET why = 'it went astray' WHERE reason = 'rewind'")

@@ -20,10 +20,7 @@ OFF_PATH = {"tree", "marks", "entry costs", *LOG}
 UNSEEN: dict[str, set[str]] = {
     "entries": {*OFF_PATH, *SUMS},  # what is not on the path of a session, and sums, which verify() makes anew
     "lanes": OFF_PATH,
-    "leaf_moves": LOG,  # who moved a leaf, and why
-    "session_edits": LOG,
-    "marks": {"marks", "tree", "entry costs", "search"},
-    "task_links": {"tasks", "parents", "budgets"},
+    "task_links": {"parents", "budgets"},  # a link that is gone is seen where the parent is read
     "documents": {"documents"},  # all but the texts
     "ledger": SUMS,  # made of many rows
     "ledger_sessions": SUMS,

@@ -209,7 +209,7 @@ RESERVATIONS = """\
 INSERT INTO reservations VALUES
     ('r1', 1, NULL, 5, 'held', NULL, 0, 9, NULL), ('r2', 1, NULL, 7, 'held', NULL, 0, 9, NULL),
     ('r3', 1, NULL, 7, 'committed', 20, 0, 9, 3)"""
-EDIT = "INSERT INTO session_edits VALUES (1, 1, 'title', NULL, NULL, 'new', 'somebody', NULL, 5)"
+EDIT = "INSERT INTO session_edits VALUES (1, 1, 'title', NULL, NULL, 'new', 'somebody', NULL, 5, 0)"
 
 
 OTHER = zlib.compress(b'{"role":"user","content":"other"}')

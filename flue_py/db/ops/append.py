@@ -27,11 +27,14 @@ from flue_py.core.ledger import (
     default_call_id,
 )
 from flue_py.core.sessions import (
+    NO_NOTE,
     STORED,
     Appended,
     Expected,
     Mark,
+    MoveReason,
     NewSession,
+    Note,
     OnConflict,
     SessionInfo,
     check_entry_id,
@@ -42,7 +45,7 @@ from flue_py.core.sessions import (
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, PAID_COLUMNS, CallDifference, Paid
 from flue_py.db import sql
 from flue_py.db.ops.base import content_digest, place, read_state, replayed_result, request_row, see_entry, taken_ids
-from flue_py.db.ops.heads import changed_columns
+from flue_py.db.ops.heads import changed_columns, write_state
 from flue_py.db.ops.ledger import (
     check_path,
     check_spending,
@@ -57,6 +60,7 @@ from flue_py.db.ops.ledger import (
     take_calls_of_deleted,
 )
 from flue_py.db.ops.read import with_pins
+from flue_py.db.ops.seals import put_mark, sealed
 from flue_py.db.ops.sessions import create_session, require_session
 from flue_py.db.payloads import pack
 from flue_py.db.runner import Position, Row, SessionState, Sources, Transaction
@@ -97,10 +101,8 @@ class PlannedAppend(Frozen):
         """Write it; return the result."""
         result = self.result
         if self.batch is not None:
-            after = self.batch.write(tx, result.leaf_id)
-            if self.move is not None:
-                tx.insert(sql.INSERT_MOVE, [self.move])
-            else:
+            after = self.batch.write(tx, result.leaf_id, self.move)
+            if self.move is None:
                 tx.states[self.state.id] = after
         if (request := self.request) is not None:
             tx.insert(sql.INSERT_REQUEST, [request])
@@ -220,8 +222,7 @@ def _import_entries(
             batch.find(reference)
     if not batch.ids and leaf == state.leaf:
         return Appended((), leaf, state.revision)
-    batch.write(tx, leaf)
-    tx.insert(sql.INSERT_MOVE, [batch.move("import", state.leaf, leaf)])
+    batch.write(tx, leaf, batch.move("import", state.leaf, leaf))
     replaced = sum(new.surrogates_replaced for new in entries)
     return Appended(tuple(batch.ids), leaf, batch.revision, False, False, replaced, tuple(differing))
 
@@ -242,7 +243,9 @@ def import_session(
     added = import_entries(tx, sources, info.id, entries, leaf=leaf, expected=None)
     if marks:
         state, now = read_state(tx, info.id), sources.now_us()
-        tx.insert(sql.PUT_MARK, [MarkRow(state.key, mark.entry_id, mark.kind, mark.value, now) for mark in marks])
+        for mark in marks:
+            put_mark(tx, state, MarkRow(state.key, mark.entry_id, mark.kind, mark.value, now))
+        write_state(tx, state)
     return require_session(tx, info.id), added.call_conflicts
 
 
@@ -372,8 +375,8 @@ class EntryBatch:
         position = self._placed.get(entry_id)
         return see_entry(self._tx, self.state, entry_id) if position is None else position
 
-    def write(self, tx: Transaction, leaf: str | None) -> SessionState:
-        """Write the rows and the session's new state; return that."""
+    def write(self, tx: Transaction, leaf: str | None, move: MoveRow | None = None) -> SessionState:
+        """Write the rows, a move of the leaf, and the session's new state; return that."""
         tree_id = self.state.tree_id
         if self.blobs:
             tx.insert(sql.INSERT_BLOB, self.blob_rows)
@@ -383,7 +386,9 @@ class EntryBatch:
             tx.insert(sql.INSERT_LANE, [(tree_id, *lane) for lane in self.lanes])
         replaces = self._write_calls(tx) if self.calls else False
         tx.insert(sql.INSERT_ENTRY, self.rows)
-        after = self.state_after(leaf)
+        if move is not None:
+            tx.insert(sql.INSERT_MOVE, [move])
+        after = self.state_after(leaf, move)
         tx.run(sql.UPDATE_STATE, **changed_columns(after))
         if after.active_slot != self.state.active_slot:
             tx.run(sql.UPDATE_SLOT, session_key=after.key, active_slot=after.active_slot)
@@ -458,8 +463,8 @@ class EntryBatch:
         check_spending(self.state.spent_tokens + spent.tokens, self.state.spent_cost + spent.picodollars)
         self._spent = spent
 
-    def state_after(self, leaf: str | None) -> SessionState:
-        """Return the session as this call leaves it, with its leaf, and with the head that it gets."""
+    def state_after(self, leaf: str | None, move: MoveRow | None = None) -> SessionState:
+        """Return the session as this call leaves it, with its leaf and a move, and with the head that it gets."""
         old, after = self.state, copy(self.state)
         if leaf is None or leaf != old.leaf:
             after.leaf, after.position = leaf, None if leaf is None else self.find(leaf)
@@ -470,6 +475,8 @@ class EntryBatch:
         after.active_slot = slot_of(after.active_at)
         if self._spent is not NOTHING_PAID:
             after = replace(after, **spending(old, self._spent))
+        if move is not None:
+            after.log_seal = move.seal
         after.head = after.head_by(self._tx.chain)
         return after
 
@@ -487,9 +494,11 @@ class EntryBatch:
         where = {"tree_id": self.state.tree_id, "session_key": self.state.key}
         return self._tx.first(RETRACTED_OWN, **where) is not None
 
-    def move(self, reason: str, from_entry: str | None, to_entry: str | None) -> MoveRow:
+    def move(self, reason: MoveReason, from_entry: str | None, to_entry: str | None, note: Note = NO_NOTE) -> MoveRow:
         """Return the row of the log which says that this revision is no plain append."""
-        return MoveRow(self.state.key, self.revision, from_entry, to_entry, reason, None, None, self.now_us)
+        state = self.state
+        row = MoveRow(state.key, self.revision, from_entry, to_entry, reason, None, note.by, self.now_us, note.why)
+        return sealed(self._tx.chain, row, state.log_seal)
 
     def _choose_place(self, parent: Position | None) -> tuple[int, int, int | None, int]:
         """Return (lane, depth, parent lane, fork depth): the next place of the parent's lane, or a new lane.

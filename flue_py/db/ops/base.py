@@ -18,10 +18,11 @@ from flue_py.core.chain import NO_PARENT
 from flue_py.core.entries import Entry
 from flue_py.core.json import encoded, splice, to_json
 from flue_py.core.kinds import ARTIFACT, without_lost
-from flue_py.core.ledger import MarkRow, MoveRow, RequestRow
+from flue_py.core.ledger import EditRow, MarkRow, MoveRow, RequestRow
 from flue_py.core.sessions import (
     NO_NOTE,
     STORED,
+    Edit,
     Expected,
     LeafChoice,
     Mark,
@@ -36,19 +37,9 @@ from flue_py.core.sessions import (
 )
 from flue_py.db import sql
 from flue_py.db.ops.heads import write_state
+from flue_py.db.ops.seals import drop_mark, marks_by, own_marks, put_mark, read_rows_of_log, write_log
 from flue_py.db.payloads import MISMATCH, check_sum, damaged_entry, damaged_path, unpack, unpack_blob
-from flue_py.db.runner import (
-    Insert,
-    Nothing,
-    Pages,
-    Parameters,
-    Position,
-    Row,
-    SessionState,
-    Sources,
-    Statement,
-    Transaction,
-)
+from flue_py.db.runner import Pages, Parameters, Position, Row, SessionState, Sources, Statement, Transaction
 from flue_py.db.sql import (
     EntryColumns,
     StoredBody,
@@ -242,6 +233,7 @@ class MarkOfSource(NamedTuple):
     """
 
     fork_key: int
+    source_key: int
     tree_id: int
     level: int
     point_lane: int
@@ -258,28 +250,18 @@ SeenMarks: TypeAlias = dict[tuple[str, str], MarkOfSource]
 """The marks that a fork sees of its sources, by entry and kind. Those without a value hide marks above them."""
 
 
-MARKS = statement(tuple[str, str, str | None])(
-    "SELECT m.entry_id, m.kind, m.value FROM marks m WHERE m.session_key = :session_key ORDER BY m.entry_id, m.kind"
-)
-
-
 def marks_of(tx: Transaction, state: SessionState) -> list[Mark]:
     """Return the marks that a session sees, by entry and kind. O(marks), and of a fork, O(forks above it)."""
-    own = {(entry_id, kind): value for entry_id, kind, value in tx.rows(MARKS, session_key=state.key)}
+    own = {(mark.entry_id, mark.kind): mark.value for mark in own_marks(tx, state)}
     seen = {**{place: mark.value for place, mark in _inherited(tx, state).items()}, **own}
     marks = [Mark(*place, value) for place, value in seen.items() if value is not None or place[1] == "retracted"]
     return sorted(marks, key=attrgetter("entry_id", "kind"))
 
 
-MARKS_OF_KIND = statement(tuple[str, str | None])(
-    "SELECT m.entry_id, m.value FROM marks m WHERE m.session_key = :session_key AND m.kind = :kind"
-)
-
-
 def pins_of(tx: Transaction, state: SessionState) -> dict[str, str]:
     """Return the session's pins and those of its sources: ``on`` or ``off``, by entry."""
     seen = {entry_id: mark.value for (entry_id, kind), mark in _inherited(tx, state).items() if kind == "pin"}
-    seen |= dict(tx.rows(MARKS_OF_KIND, session_key=state.key, kind="pin"))
+    seen |= {mark.entry_id: mark.value for mark in own_marks(tx, state) if mark.kind == "pin"}
     return {entry_id: value for entry_id, value in seen.items() if value is not None}
 
 
@@ -297,9 +279,9 @@ def mark_of(tx: Transaction, state: SessionState, entry_id: str, kind: str) -> s
     return None if mark is None else mark.value
 
 
-DROP_MARK = statement(Nothing)(
-    "DELETE FROM marks WHERE session_key = :session_key AND entry_id = :entry_id AND kind = :kind"
-)
+def retracted_ids(tx: Transaction, state: SessionState) -> set[str]:
+    """Return the ids of the entries that a session has retracted."""
+    return {mark.entry_id for mark in own_marks(tx, state) if mark.kind == "retracted"}
 
 
 def put_marks(
@@ -310,13 +292,13 @@ def put_marks(
     for entry_id in entry_ids:
         above = inherited.get((entry_id, kind))
         if value == (None if above is None else above.value):
-            tx.run(DROP_MARK, session_key=state.key, entry_id=entry_id, kind=kind)
+            drop_mark(tx, state, entry_id, kind)
         else:
-            tx.insert(sql.PUT_MARK, [MarkRow(state.key, entry_id, kind, value, sources.now_us())])
+            put_mark(tx, state, MarkRow(state.key, entry_id, kind, value, sources.now_us()))
 
 
-KEEP_MARK = Insert("marks", MarkRow, sql.UNLESS_THERE)
 # The forks that stay of sessions that go.
+ID_OF_KEY = statement(tuple[str])("SELECT s.id FROM sessions s WHERE s.session_key = :session_key")
 FORKS_THAT_STAY = statement(tuple[int])(
     "SELECT f.session_key FROM sessions p JOIN sessions f ON f.tree_id = p.tree_id AND f.forked_from_session = p.id"
     f" WHERE p.session_key {sql.IN_KEYS} AND NOT f.session_key {sql.IN_KEYS} AND f.forked_from_entry IS NOT NULL"
@@ -326,7 +308,7 @@ FORKS_THAT_STAY = statement(tuple[int])(
 def leave_marks(tx: Transaction, keys: str) -> None:
     """Give the forks that stay, of sessions that are about to be deleted, the marks that they see of these.
 
-    ``keys`` is a JSON array of the sessions' keys. A constant number of statements, and one for each fork that sees
+    ``keys`` is a JSON array of the sessions' keys. A constant number of statements, and some for each fork that sees
     marks.
     """
     forks = {key for (key,) in tx.rows(FORKS_THAT_STAY, keys=keys)}
@@ -335,14 +317,14 @@ def leave_marks(tx: Transaction, keys: str) -> None:
     if not tx.is_alone:
         # What they mark meanwhile is theirs, and wins.
         tx.lock_sessions(forks)
-    inherited = [
-        MarkRow(fork_key, entry_id, kind, mark.value, mark.at or 0)
-        for fork_key, seen in _seen_by(tx, forks).items()
-        for (entry_id, kind), mark in seen.items()
-        if mark.value is not None
-    ]
-    if inherited:
-        tx.insert(KEEP_MARK, inherited)
+    for fork_key, seen in _seen_by(tx, forks).items():
+        (fork_id,) = tx.first(ID_OF_KEY, session_key=fork_key) or ("",)
+        state = read_state(tx, fork_id)
+        own = {(mark.entry_id, mark.kind) for mark in own_marks(tx, state)}
+        for place, mark in seen.items():
+            if mark.value is not None and place not in own:
+                put_mark(tx, state, MarkRow(fork_key, *place, mark.value, mark.at or 0))
+        write_state(tx, state)
 
 
 def _inherited(tx: Transaction, state: SessionState) -> SeenMarks:
@@ -362,7 +344,8 @@ MARKS_OF_SOURCES = statement(MarkOfSource)(
     f"   FROM sessions f {_SOURCE} AND f.session_key {sql.IN_KEYS}"
     "  UNION ALL SELECT s.fork_key, s.level + 1, p.session_key, p.tree_id, f.forked_from_entry"
     f"   FROM sources s JOIN sessions f ON f.session_key = s.source_key {_SOURCE} AND s.level < 100000"
-    ") SELECT s.fork_key, s.tree_id, s.level, a.lane_id, a.depth, m.entry_id, m.kind, m.value, m.at, e.lane_id, e.depth"
+    ") SELECT s.fork_key, s.source_key, s.tree_id, s.level,"
+    " a.lane_id, a.depth, m.entry_id, m.kind, m.value, m.at, e.lane_id, e.depth"
     " FROM sources s JOIN entries a ON a.tree_id = s.tree_id AND a.id = s.point"
     " LEFT JOIN marks m ON m.session_key = s.source_key AND m.kind IN ('label', 'pin')"
     " LEFT JOIN entries e ON e.tree_id = s.tree_id AND e.id = m.entry_id ORDER BY s.fork_key, s.level"
@@ -372,6 +355,7 @@ MARKS_OF_SOURCES = statement(MarkOfSource)(
 def _seen_by(tx: Transaction, keys: Collection[int]) -> dict[int, SeenMarks]:
     """Return the marks of their sources that forks see. One statement, if none of those has marks."""
     rows = tx.rows(MARKS_OF_SOURCES, keys=json.dumps(sorted(keys)))
+    marks_by(tx, {row.source_key for row in rows})
     by_fork = {}
     for fork_key, group in groupby(rows, key=attrgetter("fork_key")):
         marks = list(group)
@@ -661,8 +645,9 @@ def write_move(
     *,
     undoes: int | None = None,
     entries_back: int = 0,
+    edits: Sequence[Edit] = (),
 ) -> Moved:
-    """Set the leaf, write that down, and count the session's own entries that come back or go away."""
+    """Set the leaf, write that down with edits, and count the session's own entries that come back or go away."""
     revision = state.revision + 1
     at = sources.now_us()
     after = replace(
@@ -674,10 +659,15 @@ def write_move(
         message_count=state.message_count + entries_back,
         position=None if to is None else _position(tx, state, to),
     )
-    write_state(tx, after)
     row = MoveRow(state.key, revision, state.leaf, to, reason, undoes, note.by, at, note.why)
-    tx.insert(sql.INSERT_MOVE, [row])
+    write_log(tx, after, [row], [edit_row(state.key, revision, edit, note, at) for edit in edits])
+    write_state(tx, after)
     return Moved(state.leaf, to, revision, reason)
+
+
+def edit_row(session_key: int, revision: int, edit: Edit, note: Note, at: int) -> EditRow:
+    """Return an edit as it is stored."""
+    return EditRow(session_key, revision, edit.what, edit.entry_id, edit.before, edit.after, note.by, note.why, at)
 
 
 def _position(tx: Transaction, state: SessionState, entry_id: str) -> Position:
@@ -710,7 +700,7 @@ def retract(
 
 
 def _mark_retracted(tx: Transaction, sources: Sources, state: SessionState, entry_id: str) -> None:
-    tx.insert(sql.PUT_MARK, [MarkRow(state.key, entry_id, "retracted", None, sources.now_us())])
+    put_mark(tx, state, MarkRow(state.key, entry_id, "retracted", None, sources.now_us()))
 
 
 CHILD_PLACES = statement(tuple[str, int, int, int])(
@@ -771,9 +761,7 @@ def redo(tx: Transaction, sources: Sources, session_id: str, expected: Expected,
 
 def bring_back(tx: Transaction, state: SessionState, ids: Sequence[str]) -> int:
     """Take back the retraction of entries; return how many of them are the session's own."""
-    dropped = [
-        entry_id for entry_id in ids if tx.run(DROP_MARK, session_key=state.key, entry_id=entry_id, kind="retracted")
-    ]
+    dropped = [entry_id for entry_id in ids if drop_mark(tx, state, entry_id, "retracted")]
     return sum(_own_entries(tx, state, entry_id) for entry_id in dropped)
 
 
@@ -794,11 +782,8 @@ def _retract_again(tx: Transaction, sources: Sources, state: SessionState, revis
 
 def _brought_back(tx: Transaction, state: SessionState, revision: int) -> list[str]:
     """Return the ids that going back, at a revision, brought back from being retracted; the deepest first."""
-    where = {"session_key": state.key, "revision": revision - 1, "last_revision": revision}
-    for edit in tx.rows(sql.EDITS_AFTER, **where):
-        if edit.what == "retracted":
-            return decode_ids(edit.before)
-    return []
+    _, edits = read_rows_of_log(tx, state, revision - 1, revision)
+    return next((decode_ids(edit.before) for edit in edits if edit.what == "retracted"), [])
 
 
 def leaf_at(tx: Transaction, state: SessionState, revision: int) -> str | None:
@@ -810,7 +795,7 @@ def leaf_at(tx: Transaction, state: SessionState, revision: int) -> str | None:
 def retracted_on_path(tx: Transaction, state: SessionState, position: Position) -> list[str]:
     """Return the entries on the path to a place that the session has retracted, the deepest first."""
     retracted = []
-    for (entry_id,) in tx.rows(sql.RETRACTED_IDS, session_key=state.key):
+    for entry_id in retracted_ids(tx, state):
         position_, _ = find_held(tx, state, entry_id)
         if position_ is not None and is_on_path(tx, state, position_, position):
             retracted.append((position_.depth, entry_id))

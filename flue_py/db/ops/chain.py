@@ -12,6 +12,7 @@ from flue_py.core.trees import Lane
 from flue_py.db import sql
 from flue_py.db.ops.base import Cuts
 from flue_py.db.ops.heads import renew_heads, with_heads
+from flue_py.db.ops.seals import seal_anew, without_seals
 from flue_py.db.ops.verify import ALL_LANES, LANE_ATTACHMENTS, payload_text, put_back
 from flue_py.db.runner import Nothing, Transaction
 from flue_py.db.sql import StoredEntry, statement
@@ -53,9 +54,10 @@ def rekey_tree(tx: Transaction, tree_id: int) -> int:
     def digest_of(tree_id: int, row: StoredEntry, cuts: Cuts, above: Above) -> bytes:
         return target.moved(source, row.digest, *above, row.fields, _text(tx, tree_id, row, cuts))
 
-    intact = with_heads(tx, locked)
+    intact = set(with_heads(tx, locked)) - set(without_seals(tx, locked))
     count = _rewrite(tx, tx.rows(LANES_OF_TREE, tree_id=tree_id), digest_of)
     # Those of the others are of no key then.
+    seal_anew(tx, intact)
     renew_heads(tx, intact)
     return count
 

@@ -200,6 +200,8 @@ def delete_tree(
     keys = json.dumps(list(doomed.sessions))
     links = tuple(tx.rows(LINKS_OF_SESSIONS, keys=keys))
     fates = _plan(tx, keys) if dry_run else _plan_locked(tx, keys)
+    if not dry_run:
+        base.leave_marks(tx, keys)
     tails = _tails(fates)
     entries_kept = sum(fate.keep_depth - fate.lane.fork_depth for fate in fates)
     shared: tuple[tuple[str, str], ...] = ()
@@ -217,7 +219,6 @@ def delete_tree(
         if notes:
             tx.insert(sql.PUT_DOCUMENT, notes)
         _note_tasks(tx, session_id, [link for link in links if link[1] not in doomed.others])
-        base.leave_marks(tx, keys)
         blobs = {(tree_id, bytes(blob)) for tree_id, blob, _ in content if blob is not None}
         blobs.update((tree_id, bytes(blob)) for tree_id, blob in tx.rows(DELETE_TAIL_ATTACHMENTS, tails=tails))
         _carry_out(tx, fates, blobs, keys)

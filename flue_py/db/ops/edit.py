@@ -11,7 +11,7 @@ from flue_py.core.context import effective_pins, is_editable
 from flue_py.core.entries import NewEntry, leaving
 from flue_py.core.json import to_json
 from flue_py.core.kinds import SHOWN_KINDS, message_text
-from flue_py.core.ledger import MoveRow
+from flue_py.core.ledger import EditRow, MoveRow
 from flue_py.core.sessions import (
     LOGGED_IDS,
     NO_NOTE,
@@ -53,9 +53,10 @@ from flue_py.db.ops.base import (
 )
 from flue_py.db.ops.heads import renew_heads
 from flue_py.db.ops.read import get_entry, group_of, latest_compaction
-from flue_py.db.ops.sessions import edit_row, require_session, write_edits
+from flue_py.db.ops.seals import read_rows_of_log
+from flue_py.db.ops.sessions import require_session, write_edits
 from flue_py.db.payloads import decode_payload
-from flue_py.db.runner import Nothing, Row, SessionState, Sources, Transaction
+from flue_py.db.runner import Nothing, SessionState, Sources, Transaction
 from flue_py.db.sql import StoredEntry, statement
 from flue_py.errors import EntryNotFound, InvalidArgument, SessionExists
 
@@ -214,7 +215,7 @@ def restore_edits(
 # The log of a session, read from what is stored anyway, and going back to any line of it.
 
 
-Logged = TypeVar("Logged", sql.LoggedEdit, StoredEntry)
+Logged = TypeVar("Logged", EditRow, StoredEntry)
 
 
 def read_log(tx: Transaction, session_id: str, before: int | None, limit: int) -> list[LogLine]:
@@ -224,15 +225,12 @@ def read_log(tx: Transaction, session_id: str, before: int | None, limit: int) -
     return _lines(tx, state, max(last - limit, 0), last)
 
 
-def _logged_move(row: Row) -> tuple[int, LoggedMove]:
-    revision, reason, undoes, from_id, to_id, by, why, at = row
-    return revision, LoggedMove(reason, undoes, from_id, to_id, Note.stored(by, why), at)
+def _logged_move(row: MoveRow | None) -> LoggedMove | None:
+    if row is None:
+        return None
+    return LoggedMove(row.reason, row.undoes, row.from_entry, row.to_entry, Note.stored(row.moved_by, row.why), row.at)
 
 
-LOGGED_MOVES = statement(_logged_move)(
-    "SELECT m.revision, m.reason, m.undoes, m.from_entry, m.to_entry, m.moved_by, m.why, m.at FROM leaf_moves m"
-    " WHERE m.session_key = :session_key AND m.revision > :revision AND m.revision <= :last_revision"
-)
 # Each revision's stretches of lanes, from ``start`` to ``low``, where low is high: one after the other up to ``top``.
 _STRETCHES = (
     "stretches(lane_id, top, start, revision, low, high) AS ("
@@ -262,14 +260,14 @@ LOGGED_ENTRIES = statement(StoredEntry)(
 
 def _lines(tx: Transaction, state: SessionState, after: int, last: int) -> list[LogLine]:
     where = {"session_key": state.key, "revision": after, "last_revision": last}
-    moves = dict(tx.rows(LOGGED_MOVES, **where))
-    edits = _by_revision(tx.rows(sql.EDITS_AFTER, **where))
+    moves, edited = read_rows_of_log(tx, state, after, last)
+    edits = _by_revision(edited)
     entries = _by_revision(tx.rows(LOGGED_ENTRIES, **where, tree_id=state.tree_id, leaf=state.leaf, count=LOGGED_IDS))
     return [
         make_line(
             state.id,
             revision,
-            moves.get(revision),
+            _logged_move(moves.get(revision)),
             _logged_entries(tx, state, entries[revision]) if revision in entries else None,
             _logged_edits(edits[revision]) if revision in edits else None,
         )
@@ -292,7 +290,7 @@ def _logged_entries(tx: Transaction, state: SessionState, rows: list[StoredEntry
     return LoggedEntries(last.ordinal + 1, ids, kinds, payload, first.parent_id, last.id, last.created_at)
 
 
-def _logged_edits(rows: list[sql.LoggedEdit]) -> LoggedEdits:
+def _logged_edits(rows: list[EditRow]) -> LoggedEdits:
     first = rows[0]
     edits = tuple(Edit(row.what, row.entry_id, row.before, row.after) for row in rows)
     return LoggedEdits(edits, Note.stored(first.edited_by, first.why), first.at)
@@ -324,7 +322,7 @@ def go_back(
             return None
     elif not _go_to(tx, sources, state, revision, leaf_at(tx, state, revision - before), note, expected):
         return None
-    return _lines(tx, state, state.revision, state.revision + 1)[0]
+    return _lines(tx, read_state(tx, session_id), state.revision, state.revision + 1)[0]
 
 
 def check_is_logged(session_id: str, revision: int, last: int) -> None:
@@ -353,10 +351,8 @@ def _go_to(
             raise leaf_is_gone(state.id, revision, target)
         brought_back = retracted_on_path(tx, state, position)
     own = bring_back(tx, state, brought_back)
-    moved = write_move(tx, sources, state, target, "back", note, undoes=revision, entries_back=own)
-    if brought_back:
-        edit = Edit("retracted", None, to_json(brought_back).decode())
-        tx.insert(sql.INSERT_EDIT, [edit_row(state.key, moved.revision, edit, note, sources.now_us())])
+    edits = [Edit("retracted", None, to_json(brought_back).decode())] if brought_back else []
+    write_move(tx, sources, state, target, "back", note, undoes=revision, entries_back=own, edits=edits)
     return True
 
 
@@ -419,9 +415,7 @@ def navigate(
         batch = EntryBatch(tx, sources, state)
         batch.add(parent, summary)
         (summary_id,) = batch.ids
-        batch.write(tx, summary_id)
-        row = MoveRow(state.key, batch.revision, state.leaf, summary_id, "move", None, note.by, batch.now_us, note.why)
-        tx.insert(sql.INSERT_MOVE, [row])
+        batch.write(tx, summary_id, batch.move("move", state.leaf, summary_id, note))
         revision = batch.revision
     elif to != state.leaf:
         revision = write_move(tx, sources, state, to, "move", note).revision

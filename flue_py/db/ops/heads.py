@@ -107,15 +107,10 @@ def check_heads(tx: Transaction, keys: Collection[int]) -> None:
 
 def renew_heads(tx: Transaction, keys: Collection[int]) -> None:
     """Give sessions the heads that their rows have now: after each change that `write_state` does not write."""
-    _renew(tx, _rows(tx, keys))
-
-
-def all_heads_anew(tx: Transaction) -> None:
-    """Give all sessions of a store their heads. O(sessions), a page of them in memory."""
-    last = -1
-    while rows := tx.rows(ROWS_AFTER, after_key=last, count=_PAGE):
-        _renew(tx, rows)
-        last = rows[-1][_KEY]
+    rows = _rows(tx, keys)
+    for row in rows:
+        tx.states.pop(row[_ID], None)
+    tx.run_many(SET_HEAD, [{"session_key": row[_KEY], "head": _head(tx.chain, row)} for row in rows])
 
 
 def sessions_without_head(tx: Transaction) -> set[int]:
@@ -136,13 +131,6 @@ def _rows(tx: Transaction, keys: Collection[int]) -> Sequence[Row]:
     return tx.rows(ROWS_OF_KEYS, keys=json.dumps(sorted(keys)))
 
 
-def _renew(tx: Transaction, rows: Sequence[Row]) -> None:
-    for row in rows:
-        tx.states.pop(row[_ID], None)
-    heads = [{"session_key": row[_KEY], "head": _head(tx.chain, row)} for row in rows]
-    tx.run_many(SET_HEAD, heads)
-
-
 def _head(chain: Chain, row: Row) -> bytes:
     return chain.head(*_covered(row))
 
@@ -158,4 +146,4 @@ def _covered(row: Row) -> tuple[bytes, Row]:
 def head_of_row(chain: Chain, tree_id: int, row: SessionRow, leaf: bytes) -> bytes:
     """Return the head of a session that is to be written; ``leaf`` is the digest of its leaf."""
     columns = tuple(getattr(row, name) for name in sql.SESSION_COLUMNS)
-    return chain.head(leaf, (tree_id, row.task_depth, row.active_slot, columns))
+    return chain.head(leaf, (tree_id, row.task_depth, row.active_slot, 0, 0, 0, columns))

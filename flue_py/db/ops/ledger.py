@@ -38,7 +38,7 @@ from flue_py.core.sessions import DocumentName, above_prefix, all_meant, deletio
 from flue_py.core.usage import CallDifference, Paid, PaidCall
 from flue_py.db import sql
 from flue_py.db.ops import documents
-from flue_py.db.ops.base import held_by, read_state
+from flue_py.db.ops.base import held_by, read_state, retracted_ids
 from flue_py.db.ops.heads import check_heads, renew_heads, write_state
 from flue_py.db.ops.sessions import locate, require_session
 from flue_py.db.runner import Nothing, Row, SessionState, Sources, Statement, Transaction
@@ -195,8 +195,6 @@ ENTRY_COSTS = statement(_entry_cost)(
     " WHERE n.tree_id = :tree_id AND g.session_key = n.session_key AND g.tree_id = :tree_id"
     " AND e.tree_id = g.tree_id AND e.id = g.entry_id AND e.session_key = g.session_key"
     " AND r.lane_id = e.lane_id AND r.high >= e.depth"
-    " AND NOT EXISTS (SELECT 1 FROM marks m"
-    "  WHERE m.session_key = :session_key AND m.entry_id = g.entry_id AND m.kind = 'retracted')"
     " GROUP BY g.entry_id"
 )
 
@@ -381,7 +379,8 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
 def read_entry_costs(tx: Transaction, session_id: str) -> dict[str, EntryCost]:
     """Return the costs of the entries of a session (see `Backend.read_entry_costs`)."""
     state = read_state(tx, session_id)
-    return dict(tx.rows(ENTRY_COSTS, **held_by(state)))
+    retracted = retracted_ids(tx, state)
+    return {entry: cost for entry, cost in tx.rows(ENTRY_COSTS, **held_by(state)) if entry not in retracted}
 
 
 GONE_TASKS = statement(tuple[str])(

@@ -80,11 +80,13 @@ from flue_py.db.ops.base import (
     read_state,
     read_state_and_epoch,
     require_path,
+    retracted_ids,
     see_entry,
     spans_of,
     spans_range,
     stretch_of,
 )
+from flue_py.db.ops.seals import marks_by
 from flue_py.db.payloads import decode_payload, unpack
 from flue_py.db.runner import Position, Row, SessionState, Statement, Transaction
 from flue_py.db.sql import StoredBody, StoredEntry, session_of, state_of, statement
@@ -444,13 +446,8 @@ def _messages_in(items: Sequence[ContextEntry]) -> Messages:
 _SHOWN = 5
 
 
-# What a session has not retracted: of an id, of a JSON array of ids, below a place, of the roots of its tree.
-_NOT_RETRACTED = (
-    " AND NOT EXISTS (SELECT 1 FROM marks m"
-    " WHERE m.session_key = :session_key AND m.entry_id = e.id AND m.kind = 'retracted')"
-)
 ENTRY_BY_ID = statement(StoredEntry)(
-    f"SELECT {sql.ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.id = :entry_id{_NOT_RETRACTED}"
+    f"SELECT {sql.ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.id = :entry_id"
 )
 
 
@@ -489,7 +486,7 @@ def find_entry(tx: Transaction, entry_id: str) -> Entry | None:
     return None if row is None else made_entries(tx, state, [row])[0]
 
 
-ENTRIES_OF_IDS = statement(StoredEntry)(f"SELECT {sql.ENTRY} FROM {sql.ENTRIES_BY_ID}{_NOT_RETRACTED}")
+ENTRIES_OF_IDS = statement(StoredEntry)(f"SELECT {sql.ENTRY} FROM {sql.ENTRIES_BY_ID}")
 
 
 def get_entries(tx: Transaction, session_id: str, ids: Sequence[str]) -> list[Entry | None]:
@@ -562,10 +559,10 @@ def _meant(session_id: str, leaf: tuple[int, Entry | None] | None) -> Entry | No
     return leaf[1] if leaf is not None and is_meant(session_id, leaf[0]) else None
 
 
-CHILD_ENTRIES = statement(StoredEntry)(f"SELECT {sql.ENTRY} FROM {sql.CHILDREN}{_NOT_RETRACTED}")
+CHILD_ENTRIES = statement(StoredEntry)(f"SELECT {sql.ENTRY} FROM {sql.CHILDREN}")
 ROOT_ENTRIES = statement(StoredEntry)(
     f"SELECT {sql.ENTRY} FROM lanes l JOIN entries e ON e.tree_id = l.tree_id AND e.lane_id = l.lane_id AND e.depth = 0"
-    f" WHERE l.tree_id = :tree_id AND l.parent_lane IS NULL AND l.fork_depth = -1{_NOT_RETRACTED}"
+    f" WHERE l.tree_id = :tree_id AND l.parent_lane IS NULL AND l.fork_depth = -1"
 )
 
 
@@ -584,7 +581,9 @@ def children(tx: Transaction, session_id: str, entry_id: str | None) -> list[Ent
 
 
 def _seen(tx: Transaction, state: SessionState, rows: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
-    """Return those of some rows of the tree that the session holds: its own, and the ancestors of its places."""
+    """Return those of some rows of the tree that the session sees: its own, and the ancestors of its places."""
+    retracted = retracted_ids(tx, state)
+    rows = [row for row in rows if row.id not in retracted]
     if all(row.session_key == state.key for row in rows):
         return rows
     depths = dict(tx.rows(sql.HELD_SPANS, **held_by(state)))
@@ -712,7 +711,7 @@ def read_entries(
         parts.reverse()
     if last is not None and (last.session_key == state.key) != newest_first:
         del parts[0]
-    retracted = {entry_id for (entry_id,) in tx.rows(sql.RETRACTED_IDS, session_key=state.key)}
+    retracted = retracted_ids(tx, state)
     rows: list[StoredEntry] = []
     for read_page in parts:
         rows += _entry_pages_page(read_page, last or end, limit - len(rows), retracted)
@@ -801,11 +800,10 @@ def _stretch(row: Row) -> Stretch:
     return Stretch(session_id, session_key, lane_id, high, compaction)
 
 
-# A JSON array names entries as [session, entry]: those that the session has not retracted, whether or not it sees them.
+# A JSON array names entries as [session, entry], whether or not the session sees them.
 _NAMED = (
     f" FROM {sql.PAIRS_OF_IDS} sessions s ON s.id = {sql.FIRST_OF_PAIR} AND s.trashed_at IS NULL"
-    f" JOIN entries e ON e.tree_id = s.tree_id AND e.id = {sql.SECOND_OF_PAIR} WHERE NOT EXISTS (SELECT 1 FROM marks m"
-    " WHERE m.session_key = s.session_key AND m.entry_id = e.id AND m.kind = 'retracted')"
+    f" JOIN entries e ON e.tree_id = s.tree_id AND e.id = {sql.SECOND_OF_PAIR}"
 )
 ENTRIES = statement(_named_entry)(
     "SELECT s.id, s.session_key, (SELECT c.id FROM sessions c WHERE c.session_key = e.session_key) AS creator,"
@@ -870,6 +868,8 @@ def read_named(tx: Transaction, named: Sequence[ManyNamedEntry]) -> list[Entry |
     entries: dict[ManyNamedEntry, tuple[int, Entry | None]] = {}
     for some in in_parts(pair for pair in named if all(map(is_storable, pair))):
         rows = tx.rows(ENTRIES, ids=json.dumps(some))
+        retracted = _retracted_by(tx, {entry.session_key for entry in rows})
+        rows = [entry for entry in rows if (entry.session_key, entry.row.id) not in retracted]
         depths = _held(tx, {entry.session_key for entry in rows if entry.session_key != entry.row.session_key})
         with collector_held(len(rows)):
             for session_id, key, creator, row in rows:
@@ -877,6 +877,11 @@ def read_named(tx: Transaction, named: Sequence[ManyNamedEntry]) -> list[Entry |
                     entries[session_id, row.id] = key, entry_of_row(tx, session_id, creator, row)
     pairs = [(pair[0], *entries.get(pair, (0, None))) for pair in named]
     return [entry if is_meant(session_id, key) else None for session_id, key, entry in pairs]
+
+
+def _retracted_by(tx: Transaction, keys: Collection[int]) -> set[tuple[int, str]]:
+    """Return what sessions have retracted: their keys, and the ids of entries."""
+    return {(mark.session_key, mark.entry_id) for mark in marks_by(tx, keys) if mark.kind == "retracted"}
 
 
 def places_of(tx: Transaction, named: Sequence[ManyNamedEntry]) -> list[EntryPlace | None]:
@@ -954,8 +959,11 @@ def _places(tx: Transaction, named: Sequence[ManyNamedEntry]) -> dict[ManyNamedE
     telling = [(session_id, name) for session_id, view in views.items() if view is not None for name in view.names]
     pairs = dict.fromkeys([*named, *(pair for pair in telling if is_storable(pair[1]))])
     spots: dict[str, list[Spot]] = {}
-    for spot in tx.rows(SPOTS, ids=json.dumps(list(pairs))):
-        spots.setdefault(spot.session_id, []).append(spot)
+    rows = tx.rows(SPOTS, ids=json.dumps(list(pairs)))
+    retracted = _retracted_by(tx, {spot.session_key for spot in rows})
+    for spot in rows:
+        if (spot.session_key, spot.id) not in retracted:
+            spots.setdefault(spot.session_id, []).append(spot)
     paths = {name: _Path(stretches.get(name, ()), views.get(name), group) for name, group in spots.items()}
     off_path = [spot for group in spots.values() for spot in group if not paths[spot.session_id].has(spot)]
     depths = _held(tx, {spot.session_key for spot in off_path if spot.session_key != spot.creator_key})

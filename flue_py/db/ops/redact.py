@@ -23,8 +23,9 @@ from flue_py.db.ops.delete import DELETE_UNUSED_BLOB, LOCK_BLOB
 from flue_py.db.ops.edit import UPDATE_AUTO_TITLE
 from flue_py.db.ops.heads import renew_heads
 from flue_py.db.ops.read import FOUND_ENTRY
-from flue_py.db.ops.sessions import write_revision
-from flue_py.db.payloads import decode_payload
+from flue_py.db.ops.seals import seal_anew, without_seals
+from flue_py.db.ops.sessions import write_edits
+from flue_py.db.payloads import damaged_rows, decode_payload
 from flue_py.db.runner import Nothing, Row, SessionState, Sources, Transaction
 from flue_py.db.sql import StoredEntry, statement
 from flue_py.errors import EntryNotFound
@@ -120,8 +121,8 @@ def redact(
         for session in sessions:
             if session.session_key in keys:
                 _drop_derived(tx, session, taken, line_of(mark), needles)
-                write_revision(tx, session.session_key, session.revision + 1, [edit], note, sources.now_us())
-        renew_heads(tx, keys)
+                renew_heads(tx, [session.session_key])
+                write_edits(tx, sources, read_state(tx, session.id), [edit], note)
         tx.run(NEXT_EPOCH)
         tx.states.clear()
         revision += 1
@@ -222,7 +223,10 @@ def _drop_derived(tx: Transaction, session: SessionInfo, taken: Sequence[_Taken]
         ):
             needles.add(session.auto_title)
             tx.run(UPDATE_AUTO_TITLE, session_key=row.session_key, auto_title=None)
+            if without_seals(tx, [row.session_key]):
+                raise damaged_rows(session.id)
             tx.run(DROP_AUTO_TITLES, session_key=row.session_key)
+            seal_anew(tx, [row.session_key])
 
 
 def _spans(tx: Transaction, state: SessionState, entry_id: str | None) -> _Spans:

@@ -16,7 +16,7 @@ from flue_py.core.context import begins_turn
 from flue_py.core.entries import Entry
 from flue_py.core.json import Frozen
 from flue_py.core.kinds import MESSAGE, USER
-from flue_py.core.ledger import EditRow, LinkRow, RequestRow, SessionRow
+from flue_py.core.ledger import LinkRow, MoveRow, RequestRow, SessionRow
 from flue_py.core.sessions import (
     NO_NOTE,
     NO_TASK_NAMES,
@@ -28,7 +28,6 @@ from flue_py.core.sessions import (
     LeafChoice,
     Listing,
     Mark,
-    MoveReason,
     NewSession,
     Note,
     Ordering,
@@ -64,6 +63,7 @@ from flue_py.db.ops.base import (
     ancestor_of,
     chained,
     content_digest,
+    edit_row,
     entries_of_pages,
     find_visible,
     held_by,
@@ -79,26 +79,17 @@ from flue_py.db.ops.base import (
     remember_result,
     replayed_result,
     request_row,
+    retracted_ids,
     see_entry,
     spans_of,
     spans_range,
     taken_ids,
 )
 from flue_py.db.ops.heads import check_heads, head_of_row, renew_heads, write_state
+from flue_py.db.ops.seals import links_of, put_link, read_rows_of_log, write_log
 from flue_py.db.payloads import damaged_path
-from flue_py.db.runner import (
-    Insert,
-    Nothing,
-    Pages,
-    Parameters,
-    Position,
-    Row,
-    SessionState,
-    Sources,
-    Statement,
-    Transaction,
-)
-from flue_py.db.sql import EntryColumns, Sums, columns, session_of, sessions_of, statement, sums_of
+from flue_py.db.runner import Nothing, Pages, Parameters, Position, Row, SessionState, Sources, Statement, Transaction
+from flue_py.db.sql import EntryColumns, Sums, columns, quoted, select, session_of, sessions_of, statement, sums_of
 from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, TaskDepthExceeded, damaged_session
 from flue_py.system import collector_held
 
@@ -542,12 +533,12 @@ def link_task(
 
 
 # Links may go round in circles: each session is as deep as the shortest way to it.
-SUNK_TASKS = statement(tuple[int, str, int, int, int])(
+SUNK_TASKS = statement(tuple[int, str, int, int])(
     "WITH RECURSIVE below(id, depth) AS (SELECT s.id, CAST(:depth AS BIGINT) FROM sessions s WHERE s.id = :child_id"
     " UNION SELECT t.child_id, b.depth + 1 FROM below b JOIN sessions p ON p.id = b.id"
     " JOIN task_links t ON t.parent_key = p.session_key WHERE b.depth < 100)"
-    " SELECT s.session_key, s.id, s.revision, s.task_depth, MIN(b.depth) FROM below b JOIN sessions s ON s.id = b.id"
-    " WHERE s.kind = 'task' GROUP BY s.session_key, s.id, s.revision, s.task_depth HAVING MIN(b.depth) <> s.task_depth"
+    " SELECT s.session_key, s.id, s.task_depth, MIN(b.depth) FROM below b JOIN sessions s ON s.id = b.id"
+    " WHERE s.kind = 'task' GROUP BY s.session_key, s.id, s.task_depth HAVING MIN(b.depth) <> s.task_depth"
     " ORDER BY s.session_key"
 )
 UPDATE_DEPTH = statement(Nothing)("UPDATE sessions SET task_depth = :task_depth WHERE session_key = :session_key")
@@ -560,25 +551,16 @@ def _sink(tx: Transaction, sources: Sources, child_id: str, depth: int) -> None:
     if not keys:
         return
     tx.lock_sessions(keys)
-    check_heads(tx, keys)
-    at = sources.now_us()
-    for key, session_id, revision, before, after in tx.rows(SUNK_TASKS, **where):
-        tx.states.pop(session_id, None)
-        tx.run(UPDATE_DEPTH, task_depth=after, session_key=key)
-        write_revision(tx, key, revision + 1, [Edit("depth", before=str(before), after=str(after))], NO_NOTE, at)
-    renew_heads(tx, keys)
+    for _, session_id, before, after in tx.rows(SUNK_TASKS, **where):
+        state = replace(read_state(tx, session_id), task_depth=after)
+        tx.run(UPDATE_DEPTH, task_depth=after, session_key=state.key)
+        write_edits(tx, sources, state, [Edit("depth", before=str(before), after=str(after))], NO_NOTE)
 
 
-INSERT_LINK = Insert("task_links", LinkRow, sql.UNLESS_THERE)
 NEXT_POSITION = statement(tuple[int])(
     "SELECT COALESCE(MAX(t.position) + 1, 0) FROM task_links t WHERE t.parent_key = :parent_key"
 )
-LINKED_CHILD = statement(tuple[str | None])(
-    "SELECT t.entry_id FROM task_links t WHERE t.parent_key = :parent_key AND t.child_id = :child_id"
-)
-PLACE_LINK = statement(Nothing)(
-    "UPDATE task_links SET entry_id = :entry_id WHERE parent_key = :parent_key AND child_id = :child_id"
-)
+LINKED_CHILD = select(LinkRow, "t", "task_links t WHERE t.parent_key = :parent_key AND t.child_id = :child_id")
 
 
 def _insert_link(
@@ -593,35 +575,25 @@ def _insert_link(
     linked = tx.first(LINKED_CHILD, parent_key=state.key, child_id=child_id)
     if linked is None:
         (position,) = tx.first(NEXT_POSITION, parent_key=state.key) or (0,)
-        tx.insert(INSERT_LINK, [LinkRow(state.key, position, task_id, child_id, entry_id, status)])
-    elif linked == (None,) and entry_id is not None:
-        tx.run(PLACE_LINK, parent_key=state.key, child_id=child_id, entry_id=entry_id)
+        put_link(tx, state, LinkRow(state.key, position, task_id, child_id, entry_id, status))
+    elif linked.entry_id is None and entry_id is not None:
+        put_link(tx, state, linked._replace(entry_id=entry_id))
     else:
         return
     write_edits(tx, sources, state, [Edit("task", after=child_id)], NO_NOTE)
 
 
-def write_edits(tx: Transaction, sources: Sources, state: SessionState, edits: Sequence[Edit], note: Note) -> None:
-    """Write down changes beside the history, and count one revision.
+def write_edits(
+    tx: Transaction, sources: Sources, state: SessionState, edits: Sequence[Edit], note: Note, at: int | None = None
+) -> None:
+    """Write down changes beside the history, made now or at a time, and count one revision.
 
     Whoever has changed other columns of the session's row gives it its head afterwards.
     """
-    revision, at = state.revision + 1, sources.now_us()
-    write_state(tx, replace(state, revision=revision, updated_at=at))
-    tx.insert(sql.INSERT_EDIT, [edit_row(state.key, revision, edit, note, at) for edit in edits])
-
-
-def write_revision(
-    tx: Transaction, session_key: int, revision: int, edits: Sequence[Edit], note: Note, at: int
-) -> None:
-    """Write down a revision of a session, and the changes at it beside the history; it gets its head afterwards."""
-    tx.run(sql.UPDATE_REVISION, revision=revision, at=at, session_key=session_key)
-    tx.insert(sql.INSERT_EDIT, [edit_row(session_key, revision, edit, note, at) for edit in edits])
-
-
-def edit_row(session_key: int, revision: int, edit: Edit, note: Note, at: int) -> EditRow:
-    """Return an edit as it is stored."""
-    return EditRow(session_key, revision, edit.what, edit.entry_id, edit.before, edit.after, note.by, note.why, at)
+    revision, at = state.revision + 1, sources.now_us() if at is None else at
+    after = replace(state, revision=revision, updated_at=at)
+    write_log(tx, after, [], [edit_row(state.key, revision, edit, note, at) for edit in edits])
+    write_state(tx, after)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -744,7 +716,7 @@ HELD_LANES = statement(tuple[int, int, int])(
 def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
     """Return every entry the session sees (see `Backend.read_tree`)."""
     state = read_state(tx, session_id)
-    retracted = {entry_id for (entry_id,) in tx.rows(sql.RETRACTED_IDS, session_key=state.key)}
+    retracted = retracted_ids(tx, state)
     lanes = tx.rows(HELD_LANES, **held_by(state))
     with collector_held(sum(high - low for _, low, high in lanes)):
         pages = _pages_of_lanes(tx, state, lanes)
@@ -823,21 +795,6 @@ def common_ancestor(
     return id_at(tx, state.tree_id, lane_id, depth)
 
 
-class LeafMove(NamedTuple):
-    """A move of a leaf."""
-
-    revision: int
-    reason: MoveReason
-    from_id: str | None
-    to_id: str | None
-    at: int
-
-
-MOVES_AFTER = statement(LeafMove)(
-    "SELECT m.revision, m.reason, m.from_entry, m.to_entry, m.at FROM leaf_moves m"
-    " WHERE m.session_key = :session_key AND m.revision > :revision AND m.revision <= :last_revision"
-    " ORDER BY m.revision"
-)
 # All entries of some revisions, in no order: SQLite would go through the whole tree for one.
 ENTRIES_OF_REVISIONS = sql.entry_columns(
     f"{sql.WITH_RANGES} SELECT {sql.on_path('r.low')} FROM ranges r"
@@ -855,7 +812,7 @@ def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[Ch
     if last <= after:
         return []
     where = {"session_key": state.key, "revision": after, "last_revision": last}
-    moves = {move.revision: move for move in tx.rows(MOVES_AFTER, **where)}
+    moves, _ = read_rows_of_log(tx, state, after, last)
     added: dict[int, list[Entry]] = {}
     rows = tx.rows(ENTRIES_OF_REVISIONS, **where, tree_id=state.tree_id, leaf=state.leaf)
     entries = made_entries(tx, state, sorted(rows, key=_BY_PLACE))
@@ -867,10 +824,9 @@ def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[Ch
     ]
 
 
-def _change(session_id: str, revision: int, entries: tuple[Entry, ...], moved: LeafMove | None) -> Change:
+def _change(session_id: str, revision: int, entries: tuple[Entry, ...], moved: MoveRow | None) -> Change:
     if moved is not None:
-        _, reason, from_id, to_id, at = moved
-        return Change(session_id, revision, reason, entries, from_id, to_id, at)
+        return Change(session_id, revision, moved.reason, entries, moved.from_entry, moved.to_entry, moved.at)
     if not entries:
         return Change(session_id, revision, None)
     reason_append: Literal["append"] = "append"
@@ -893,29 +849,24 @@ def match_session_ids(tx: Transaction, prefix: str, limit: int = 2) -> list[str]
     return [session_id for (session_id,) in rows]
 
 
-_LINK = "s.id, t.position, t.task_id, t.child_id, t.entry_id, t.status, t.summary"
-LINKS_OF = statement(TaskLink)(
-    f"SELECT {_LINK} FROM sessions s"
-    " JOIN task_links t ON t.parent_key = s.session_key WHERE s.id = :id ORDER BY t.position"
-)
-
-
 def task_links(tx: Transaction, session_id: str) -> list[TaskLink]:
     """Return a session's task links, in the order they were made."""
-    require_session(tx, session_id)
-    return list(tx.rows(LINKS_OF, id=session_id))
+    key = require_session(tx, session_id).session_key
+    return [_task_link(parent_id, link) for parent_id, link in links_of(tx, [key])]
 
 
-LINKS_TO = statement(TaskLink)(
-    f"SELECT {_LINK} FROM task_links t"
-    " JOIN sessions s ON s.session_key = t.parent_key WHERE t.child_id = :id ORDER BY s.id"
-)
+def _task_link(parent_id: str, link: LinkRow) -> TaskLink:
+    return TaskLink(parent_id, *link[1:-1])
+
+
+PARENT_KEYS = statement(tuple[int])("SELECT t.parent_key FROM task_links t WHERE t.child_id = :child_id")
 
 
 def task_parents(tx: Transaction, session_id: str) -> list[TaskLink]:
     """Return the links that point to a session, by parent id."""
     require_session(tx, session_id)
-    return list(tx.rows(LINKS_TO, id=session_id))
+    keys = {key for (key,) in tx.rows(PARENT_KEYS, child_id=session_id)}
+    return [_task_link(parent_id, link) for parent_id, link in links_of(tx, keys) if link.child_id == session_id]
 
 
 def read_marks(tx: Transaction, session_id: str) -> list[Mark]:
@@ -931,9 +882,6 @@ def read_revision(tx: Transaction, session_id: str) -> int | None:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How tasks end: what the links to them say.
-
-
-END_LINKS = statement(Nothing)("UPDATE task_links SET status = :status, summary = :summary WHERE child_id = :child_id")
 
 
 def end_task(
@@ -955,51 +903,41 @@ def end_task(
             f"session {str(session_id)!r} is the task of no session; link it to its parent, or use set_completed()"
         )
     info = require_session(tx, session_id)
-    changed = [link for link in links if (link.status, link.summary) != (status, summary)]
+    changed = [of for of in links if (of[1].status, of[1].summary) != (status, summary)]
     if not changed and info.completed_us is not None:
         return info
-    check_heads(tx, [link.parent_key for link in changed])
-    at = sources.now_us()
-    tx.run(END_LINKS, child_id=info.id, status=status, summary=summary)
-    tx.run(sql.UPDATE_COMPLETED, session_key=state.key, completed_at=at)
-    edits = {state.key: [Edit("completed", None, row_value(info, "completed"), str(at))]}
-    revisions = {state.key: state.revision}
     after = ended_task(info.id, status, summary)
-    for link in changed:
-        # Which may be the session itself, and is another revision than was read before.
-        tx.states.pop(link.parent_id, None)
+    tx.run(sql.UPDATE_COMPLETED, session_key=state.key, completed_at=(at := sources.now_us()))
+    states = {info.id: state}
+    edits = {info.id: [Edit("completed", None, row_value(info, "completed"), str(at))]}
+    for parent_id, link in changed:
+        parent = states[parent_id] if parent_id in states else states.setdefault(parent_id, read_state(tx, parent_id))
         before = ended_task(info.id, link.status, link.summary)
-        edits.setdefault(link.parent_key, []).append(Edit("ended", None, before, after))
-        revisions.setdefault(link.parent_key, link.revision)
-    for key, revision in revisions.items():
-        write_revision(tx, key, revision + 1, edits[key], note, at)
-    renew_heads(tx, revisions)
+        edits.setdefault(parent_id, []).append(Edit("ended", None, before, after))
+        put_link(tx, parent, link._replace(status=status, summary=summary))
+    for session, its in edits.items():
+        write_edits(tx, sources, states[session], its, note, at)
+    renew_heads(tx, [state.key])
     return require_session(tx, session_id)
 
 
-class ParentsLink(NamedTuple):
-    """A link that leads to a task: the parent's key, id and revision, and the status and summary of the task."""
-
-    parent_key: int
-    parent_id: str
-    revision: int
-    status: str | None
-    summary: str | None
+def _parents_link(row: Row) -> tuple[str, LinkRow]:
+    return row[0], LinkRow._make(row[1:])
 
 
-PARENTS_LINKS = statement(ParentsLink)(
-    "SELECT t.parent_key, s.id, s.revision, t.status, t.summary FROM task_links t"
+PARENTS_LINKS = statement(_parents_link)(
+    f"SELECT s.id, {quoted(LinkRow, 't')} FROM task_links t"
     " JOIN sessions s ON s.session_key = t.parent_key WHERE t.child_id = :child_id ORDER BY t.parent_key"
 )
 
 
-def _locked_links(tx: Transaction, session_id: str) -> Sequence[ParentsLink]:
+def _locked_links(tx: Transaction, session_id: str) -> Sequence[tuple[str, LinkRow]]:
     """Return the links to a session, with it and their parents locked, in the order in which deletion locks them."""
     locked: set[int] = set()
     while is_storable(session_id):
         links = tx.rows(PARENTS_LINKS, child_id=session_id)
         info = None if tx.is_alone or not links else get_session(tx, session_id, None)
-        keys = set() if info is None else {info.session_key, *(link.parent_key for link in links)}
+        keys = set() if info is None else {info.session_key, *(link.parent_key for _, link in links)}
         if keys <= locked:
             return links
         tx.lock_sessions(keys)

@@ -45,9 +45,10 @@ from flue_py.db import sql
 from flue_py.db.ops import ledger
 from flue_py.db.ops.heads import check_heads, renew_heads
 from flue_py.db.ops.ledger import NOBODY, delete_session_budgets, key_of_target, lock_budgets, name_calls, renew_sums
-from flue_py.db.payloads import stored_text
-from flue_py.db.runner import Insert, Nothing, Parameters, R, Row, Statement, Transaction, Written
-from flue_py.db.sql import call_columns, statement
+from flue_py.db.ops.seals import seal_anew, without_seals
+from flue_py.db.payloads import damaged_rows, stored_text
+from flue_py.db.runner import Insert, Nothing, Parameters, Row, Transaction, Written
+from flue_py.db.sql import call_columns, quoted, select, statement
 from flue_py.errors import CorruptStore
 from flue_py.system import collector_held
 
@@ -59,14 +60,6 @@ from flue_py.system import collector_held
 # of the tree as it was copied.
 COPY_KEY = "flue-py copy 6f0d1c3a"
 COPY_OPERATION = "copy"
-
-
-def _select(row: type[R], alias: str, rest: str) -> Statement[R]:
-    return statement(row)(f"SELECT {_columns(row, alias)} FROM {rest}")
-
-
-def _columns(row: type[object], alias: str) -> str:
-    return ", ".join(f'{alias}."{name}"' for name in row.__annotations__)
 
 
 def _head(row: Row) -> tuple[int, SessionHead]:
@@ -90,13 +83,13 @@ TREE_IDS = statement(tuple[int])(
     "SELECT DISTINCT s.tree_id FROM sessions s WHERE s.tree_id > :after_key ORDER BY s.tree_id LIMIT :count"
 )
 HEADS = statement(_head)(
-    f"SELECT s.tree_id, {_columns(SessionHead, 's')} FROM sessions s WHERE s.tree_id > :after_key"
+    f"SELECT s.tree_id, {quoted(SessionHead, 's')} FROM sessions s WHERE s.tree_id > :after_key"
     " AND s.tree_id <= :last_tree ORDER BY s.tree_id, s.session_key"
 )
 TREE_OF_SESSION = statement(tuple[int])("SELECT s.tree_id FROM sessions s WHERE s.id = :id")
 # The trees that have sessions of a JSON array of ids, whole: with keys, and with the stamps of copies.
 STAMPED_HEADS = statement(_stamped_head)(
-    f"SELECT s.tree_id, s.session_key, r.digest, {_columns(SessionHead, 's')} "
+    f"SELECT s.tree_id, s.session_key, r.digest, {quoted(SessionHead, 's')} "
     "FROM sessions s LEFT JOIN requests r ON r.session_key = s.session_key"
     f" AND r.idempotency_key = '{COPY_KEY}' AND r.operation = '{COPY_OPERATION}'"
     f" WHERE s.tree_id IN (SELECT f.tree_id FROM sessions f WHERE f.id {sql.IN_IDS})"
@@ -112,38 +105,38 @@ KEY_HOLDERS = statement(tuple[str, str, str])(
 
 _OF_SESSIONS = "JOIN sessions s ON s.session_key = t.session_key WHERE s.tree_id = :tree_id"
 EPOCH = statement(tuple[int])("SELECT value FROM flue_store WHERE name = 'epoch'")
-SESSIONS = _select(SessionRow, "s", "sessions s WHERE s.tree_id = :tree_id ORDER BY s.session_key")
-LANES = _select(LaneRow, "t", "lanes t WHERE t.tree_id = :tree_id ORDER BY t.lane_id")
-ENTRIES = _select(EntryRow, "t", "entries t WHERE t.tree_id = :tree_id ORDER BY t.lane_id, t.depth")
-BLOBS = _select(BlobRow, "t", "blobs t WHERE t.tree_id = :tree_id ORDER BY t.sha256")
-ATTACHMENTS = _select(
+SESSIONS = select(SessionRow, "s", "sessions s WHERE s.tree_id = :tree_id ORDER BY s.session_key")
+LANES = select(LaneRow, "t", "lanes t WHERE t.tree_id = :tree_id ORDER BY t.lane_id")
+ENTRIES = select(EntryRow, "t", "entries t WHERE t.tree_id = :tree_id ORDER BY t.lane_id, t.depth")
+BLOBS = select(BlobRow, "t", "blobs t WHERE t.tree_id = :tree_id ORDER BY t.sha256")
+ATTACHMENTS = select(
     AttachmentRow, "t", "attachments t WHERE t.tree_id = :tree_id ORDER BY t.lane_id, t.depth, t.place"
 )
-LINKS = _select(
+LINKS = select(
     LinkRow,
     "t",
     "task_links t JOIN sessions s ON s.session_key = t.parent_key WHERE s.tree_id = :tree_id"
     " ORDER BY t.parent_key, t.position",
 )
-MOVES = _select(MoveRow, "t", f"leaf_moves t {_OF_SESSIONS} ORDER BY t.session_key, t.revision")
-EDITS = _select(EditRow, "t", f"session_edits t {_OF_SESSIONS} ORDER BY t.session_key, t.revision, t.what")
-REQUESTS = _select(
+MOVES = select(MoveRow, "t", f"leaf_moves t {_OF_SESSIONS} ORDER BY t.session_key, t.revision")
+EDITS = select(EditRow, "t", f"session_edits t {_OF_SESSIONS} ORDER BY t.session_key, t.revision, t.what")
+REQUESTS = select(
     RequestRow,
     "t",
     f"requests t {_OF_SESSIONS} AND t.operation <> '{COPY_OPERATION}' ORDER BY t.session_key, t.idempotency_key",
 )
-MARKS = _select(MarkRow, "t", f"marks t {_OF_SESSIONS} ORDER BY t.session_key, t.entry_id, t.kind")
+MARKS = select(MarkRow, "t", f"marks t {_OF_SESSIONS} ORDER BY t.session_key, t.entry_id, t.kind")
 _CALL = call_columns("t")
 _CALL_ID = "COALESCE(t.call_id, t.entry_id)"
 CALLS = statement(CallRow)(
     f"SELECT {_CALL} FROM ledger t {_OF_SESSIONS} ORDER BY t.session_key, t.provider, {_CALL_ID}"
 )
-PAYERS = _select(Payer, "t", f"ledger_sessions t {_OF_SESSIONS} ORDER BY t.session_key")
+PAYERS = select(Payer, "t", f"ledger_sessions t {_OF_SESSIONS} ORDER BY t.session_key")
 
 # -- reading what sessions that are gone have paid --------------------------------------------------------------------
 
-PAYER = _select(Payer, "t", "ledger_sessions t WHERE t.session_key = :session_key")
-GONE_PAYERS = _select(
+PAYER = select(Payer, "t", "ledger_sessions t WHERE t.session_key = :session_key")
+GONE_PAYERS = select(
     Payer,
     "t",
     "ledger_sessions t LEFT JOIN sessions s ON s.session_key = t.session_key"
@@ -221,9 +214,12 @@ def read_whole_tree(tx: Transaction, tree_id: int) -> TreeCopy | None:
     sessions = list(tx.rows(SESSIONS, tree_id=tree_id))
     if not sessions:
         return None
-    check_heads(tx, [session.session_key for session in sessions])
+    keys = [session.session_key for session in sessions]
+    check_heads(tx, keys)
+    if damaged := without_seals(tx, keys):
+        raise damaged_rows(next(session.id for session in sessions if session.session_key in damaged))
     # They cover the internal keys, too: whoever takes the tree computes others.
-    sessions = [session._replace(head=b"") for session in sessions]
+    sessions = [session._replace(head=b"", log_seal=0, mark_seal=0, link_seal=0) for session in sessions]
     with collector_held(sum(session.entry_count for session in sessions)):
         entries = list(tx.rows(ENTRIES, tree_id=tree_id))
     calls = list(tx.rows(CALLS, tree_id=tree_id))
@@ -242,13 +238,13 @@ def read_whole_tree(tx: Transaction, tree_id: int) -> TreeCopy | None:
         list(tx.rows(LANES, tree_id=tree_id)),
         entries,
         list(tx.rows(BLOBS, tree_id=tree_id)),
-        list(tx.rows(LINKS, tree_id=tree_id)),
-        list(tx.rows(MOVES, tree_id=tree_id)),
+        [row._replace(seal=0) for row in tx.rows(LINKS, tree_id=tree_id)],
+        [row._replace(seal=0) for row in tx.rows(MOVES, tree_id=tree_id)],
         list(tx.rows(REQUESTS, tree_id=tree_id)),
-        list(tx.rows(MARKS, tree_id=tree_id)),
+        [row._replace(seal=0) for row in tx.rows(MARKS, tree_id=tree_id)],
         calls,
         payers,
-        list(tx.rows(EDITS, tree_id=tree_id)),
+        [row._replace(seal=0) for row in tx.rows(EDITS, tree_id=tree_id)],
         list(tx.rows(ATTACHMENTS, tree_id=tree_id)),
         tx.chain,
     )
@@ -339,7 +335,9 @@ def write_whole_tree(tx: Transaction, copy: TreeCopy) -> Standing:
     keys = _keys_here(tx, copy, standing, present.keys)
     _write_sessions(tx, copy, keys, present.keys)
     _write_history(tx, copy, keys)
-    renew_heads(tx, [keys[session.session_key] for session in copy.sessions])
+    own = [keys[session.session_key] for session in copy.sessions]
+    seal_anew(tx, own)
+    renew_heads(tx, own)
     left = _write_calls(tx, copy, keys)
     renew_sums(tx, keys[copy.tree_id])
     for tree_id in left:
@@ -457,7 +455,6 @@ def _write_sessions(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int], th
 
 COPY_BLOB: Insert[Row] = Insert("blobs", BlobRow, first="tree_id")
 COPY_LINK = Insert("task_links", LinkRow)
-COPY_MARK = Insert("marks", MarkRow)
 
 
 def _write_history(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> None:
@@ -475,7 +472,7 @@ def _write_history(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> 
     _insert(tx, sql.INSERT_MOVE, (row._replace(session_key=keys[row.session_key]) for row in copy.moves))
     _insert(tx, sql.INSERT_EDIT, (row._replace(session_key=keys[row.session_key]) for row in copy.edits))
     _insert(tx, sql.INSERT_REQUEST, (row._replace(session_key=keys[row.session_key]) for row in copy.requests))
-    _insert(tx, COPY_MARK, (row._replace(session_key=keys[row.session_key]) for row in copy.marks))
+    _insert(tx, sql.INSERT_MARK, (row._replace(session_key=keys[row.session_key]) for row in copy.marks))
 
 
 def _insert(tx: Transaction, statement: Insert[Written], rows: Iterable[Written]) -> None:

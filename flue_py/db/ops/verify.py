@@ -19,6 +19,7 @@ from flue_py.db import sql
 from flue_py.db.ops.base import Cuts, blob_data
 from flue_py.db.ops.heads import sessions_without_head
 from flue_py.db.ops.keys import stated
+from flue_py.db.ops.seals import without_seals
 from flue_py.db.payloads import MISMATCH, check_sum, unpack, unpack_blob
 from flue_py.db.runner import KeyChanged, Row, Transaction
 from flue_py.db.schema import all_tokens
@@ -284,10 +285,13 @@ def verify(tx: Transaction) -> VerifyReport:
         _check_lane(tx, lane, forks, audit, retracted, living)
     for key, revision in tx.rows(LAST_REVISIONS):
         audit.last_revisions[key] = max(revision, audit.last_revisions.get(key, 0))
-    damaged = sessions_without_head(tx)
+    damaged, unsealed = sessions_without_head(tx), without_seals(tx, living)
     for session in sessions:
         if session.key in damaged:
             audit.report("damaged session", f"session {session.id}", f"its row {MISMATCH.replace('digest', 'head')}")
+        if session.key in unsealed:
+            problem = f"a row of its log, marks or task links {MISMATCH.replace('digest', 'seal')}"
+            audit.report("damaged log", f"session {session.id}", problem)
         _check_names(session, audit)
         _check_session(session, audit)
     _check_holds(lanes, sessions, audit)

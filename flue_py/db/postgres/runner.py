@@ -749,7 +749,7 @@ def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend) -> 
     calls = distinct_calls(batch.calls)
     # Were one of them in the ledger already, nothing of this would be written.
     batch.note_spending(paid_by(calls))
-    after = batch.state_after(planned.result.leaf_id)
+    after = batch.state_after(planned.result.leaf_id, planned.move)
     update = changed_columns(after) | {"active_slot": after.active_slot}
     tree_id = batch.state.tree_id
     arguments: list[object] = [batch.state.head, *(update[name] for name in _UPDATED)]

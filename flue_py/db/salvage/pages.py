@@ -473,6 +473,10 @@ _DERIVED = frozenset(
         "active_at",
         "active_slot",
         "head",
+        "log_seal",
+        "mark_seal",
+        "link_seal",
+        "seal",
     }
 )
 """Columns that are derived anew, so that a wrong value in them does not cost the row."""
@@ -491,7 +495,11 @@ _WORDS = {
     ("reservations", "state"): frozenset({"held", "committed", "released", "expired"}),
 }
 
-_ADDED: dict[str, dict[str, Value]] = {"budgets": {"period": "", "tz": ""}, "sessions": {"head": b""}}
+_ADDED: dict[str, dict[str, Value]] = {
+    "budgets": {"period": "", "tz": ""},
+    "sessions": {"head": b"", "log_seal": 0, "mark_seal": 0, "link_seal": 0},
+    **{table: {"seal": 0} for table in ("leaf_moves", "session_edits", "marks", "task_links")},
+}
 """The columns that a migration has added at the end of a table, in order, and their values in older rows."""
 
 
@@ -609,7 +617,7 @@ def _column(table: str, name: str, columns: dict[str, tuple[object, ...]]) -> Co
     declared = str(row[2])
     kind = bytes if declared == "BLOB" else str if declared.startswith(("TEXT", "VARCHAR")) else int
     # The ledger has columns of the same names, which are not derived.
-    is_derived = (table in ("entries", "sessions") and name in _DERIVED) or (table, name) == ("documents", "chars")
+    is_derived = (table != "ledger" and name in _DERIVED) or (table, name) == ("documents", "chars")
     return Column(name, kind, bool(row[3]) or bool(row[5]), _WORDS.get((table, name)), is_derived)
 
 

@@ -46,8 +46,8 @@ from flue_py.db import sql
 from flue_py.db.files import Part
 from flue_py.db.keys import Keys
 from flue_py.db.ops.chain import chain_anew
-from flue_py.db.ops.heads import all_heads_anew
 from flue_py.db.ops.keys import NO_KEY, Stated, state
+from flue_py.db.ops.seals import all_anew
 from flue_py.db.payloads import StoredPayload, check_sum, decode_payload, pack, unpack, unpack_blob
 from flue_py.db.salvage.pages import Cell, Image, PageFile, Scan, Shape, Value, shapes
 from flue_py.db.schema import APPLICATION_ID, FIRST_CHAINED, FIRST_FORMAT, FORMAT_VERSION, PAID_SUMS, unreleased
@@ -279,6 +279,7 @@ _SESSION_DEFAULTS: Found = {
     "scope": "", "kind": "root", "task_depth": 0, "revision": 0, "metadata": "{}", "created_at": 0, "updated_at": 0,
     "entry_count": 0, "message_count": 0, "spent_tokens": 0, "spent_cost": 0, "unpriced_calls": 0, "leaf": "",
     "forked_from_entry": "", "active_at": 0, "unknown_calls": 0, "active_slot": 0, "head": b"",
+    "log_seal": 0, "mark_seal": 0, "link_seal": 0,
 }  # fmt: skip
 _MAX_KEY = 2**63 - 1
 
@@ -1655,7 +1656,7 @@ def _write(path: Path, history: History, names: dict[str, int], keys: Keys) -> t
         state(tx, stated)
         tx.chain = keys.chain(stated, str(path))
         chain_anew(tx)
-        all_heads_anew(tx)
+        all_anew(tx)
         _write_state(connection, history)
         connection.execute(_ONE_FOLDER)
         connection.execute("COMMIT")

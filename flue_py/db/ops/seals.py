@@ -1,0 +1,272 @@
+"""Seals of the rows beside a session's entries: none of them can be changed, moved or left out unseen.
+
+The rows of its log, which are leaf moves and edits, are a chain: each seal covers the one before it, and the session's
+row has the last. The rows of its marks and task links change: each has its own seal, and the session's row the sums.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple, TypeAlias, TypeVar, cast
+
+from flue_py.core.chain import Chain
+from flue_py.core.ledger import EditRow, LinkRow, MarkRow, MoveRow
+from flue_py.db import sql
+from flue_py.db.ops.heads import check_heads, renew_heads
+from flue_py.db.payloads import damaged_rows
+from flue_py.db.runner import Insert, Nothing, SessionState, Statement, Transaction
+from flue_py.db.sql import select, statement
+
+_PAGE = 200
+LogRow: TypeAlias = MoveRow | EditRow
+Sealed: TypeAlias = MoveRow | EditRow | MarkRow | LinkRow
+SealedRow = TypeVar("SealedRow", bound=Sealed)
+
+_KEYS: dict[type[tuple[object, ...]], tuple[str, str, str]] = {
+    MoveRow: ("leaf_moves", "session_key", "revision"),
+    EditRow: ("session_edits", "session_key", "revision, what"),
+    MarkRow: ("marks", "session_key", "entry_id, kind"),
+    LinkRow: ("task_links", "parent_key", "position"),
+}
+"""The tables of sealed rows: the name, the column that names the session, and the rest of the key."""
+
+
+def _is_row(row: type[tuple[object, ...]]) -> str:
+    _, owner, rest = _KEYS[row]
+    return " AND ".join(f"{name} = :{name}" for name in (owner, *rest.split(", ")))
+
+
+def _of_sessions(row: type[SealedRow]) -> Statement[SealedRow]:
+    name, owner, rest = _KEYS[row]
+    return select(row, "t", f"{name} t WHERE t.{owner} {sql.IN_KEYS} ORDER BY {owner}, {rest}")
+
+
+def _around(row: type[SealedRow]) -> Statement[SealedRow]:
+    """Return what reads the rows of some revisions, with those of the last before them, and of the next one."""
+    name = _KEYS[row][0]
+    ends = (
+        f"(SELECT {of}(n.revision) FROM {name} n WHERE n.session_key = :session_key AND n.revision {side})"
+        for of, side in (("MAX", "<= :revision"), ("MIN", "> :last_revision"))
+    )
+    low, high = ends
+    return select(
+        row,
+        "t",
+        f"{name} t WHERE t.session_key = :session_key AND t.revision >= COALESCE({low}, 0)"
+        f" AND t.revision <= COALESCE({high}, :last_revision)",
+    )
+
+
+ALL_MOVES, ALL_EDITS = _of_sessions(MoveRow), _of_sessions(EditRow)
+ALL_MARKS, ALL_LINKS = _of_sessions(MarkRow), _of_sessions(LinkRow)
+MOVES_AROUND, EDITS_AROUND = _around(MoveRow), _around(EditRow)
+MARK = select(MarkRow, "t", f"marks t WHERE {_is_row(MarkRow)}")
+LINK = select(LinkRow, "t", f"task_links t WHERE {_is_row(LinkRow)}")
+PUT_LINK = Insert(
+    "task_links",
+    LinkRow,
+    " ON CONFLICT (parent_key, position) DO UPDATE SET entry_id = excluded.entry_id, status = excluded.status,"
+    " summary = excluded.summary, seal = excluded.seal",
+)
+SET_SEALS = {
+    row: statement(Nothing)(f"UPDATE {of[0]} SET seal = :seal WHERE {_is_row(row)}") for row, of in _KEYS.items()
+}
+
+
+class _Seals(NamedTuple):
+    """A session, the seal of the last row of its log, and the sums of those of its marks and of its links."""
+
+    key: int
+    id: str
+    log: int
+    marks: int
+    links: int
+
+
+SEALS_OF_KEYS = statement(_Seals)(
+    "SELECT s.session_key, s.id, s.log_seal, s.mark_seal, s.link_seal FROM sessions s"
+    f" WHERE s.session_key {sql.IN_KEYS}"
+)
+KEYS_AFTER = statement(tuple[int])(
+    "SELECT s.session_key FROM sessions s WHERE s.session_key > :after_key ORDER BY s.session_key LIMIT :count"
+)
+SET_SESSION_SEALS = statement(Nothing)(
+    "UPDATE sessions SET log_seal = :log_seal, mark_seal = :mark_seal, link_seal = :link_seal"
+    " WHERE session_key = :session_key"
+)
+
+
+def sealed(chain: Chain, row: SealedRow, above: int = 0) -> SealedRow:
+    """Return a row with its seal."""
+    return cast("SealedRow", row._replace(seal=chain.seal(_KEYS[type(row)][0], row[:-1], above)))
+
+
+def _has_seal(chain: Chain, row: Sealed, above: int = 0) -> bool:
+    return chain.has_seal(row.seal, _KEYS[type(row)][0], row[:-1], above)
+
+
+def _sum(seals: Iterable[int]) -> int:
+    """Return a sum as signed 64 bits."""
+    return (sum(seals) + 2**63) % 2**64 - 2**63
+
+
+# -- the log ----------------------------------------------------------------------------------------------------------
+
+
+def write_log(tx: Transaction, state: SessionState, moves: Sequence[MoveRow], edits: Sequence[EditRow] = ()) -> None:
+    """Write rows of one revision of the log of a session, of which the state is written afterwards."""
+    for move in moves:
+        tx.insert(sql.INSERT_MOVE, [row := sealed(tx.chain, move, state.log_seal)])
+        state.log_seal = row.seal
+    for edit in sorted(edits, key=_in_log):
+        tx.insert(sql.INSERT_EDIT, [edited := sealed(tx.chain, edit, state.log_seal)])
+        state.log_seal = edited.seal
+
+
+def read_rows_of_log(
+    tx: Transaction, state: SessionState, after: int, last: int
+) -> tuple[dict[int, MoveRow], list[EditRow]]:
+    """Return the log of some revisions: the moves by revision, and the edits in order. Raises `CorruptStore`."""
+    where = {"session_key": state.key, "revision": after, "last_revision": last}
+    rows: list[LogRow] = [*tx.rows(MOVES_AROUND, **where), *tx.rows(EDITS_AROUND, **where)]
+    above = 0
+    for row in sorted(rows, key=_in_log):
+        revision, _ = _in_log(row)
+        if revision > after and not _has_seal(tx.chain, row, above):
+            raise damaged_rows(state.id)
+        above = row.seal
+        if revision > last:
+            break
+    else:
+        if above != state.log_seal and tx.chain.checks:
+            raise damaged_rows(state.id)
+    present = [row for row in sorted(rows, key=_in_log) if after < _in_log(row)[0] <= last]
+    moves = {row.revision: row for row in present if isinstance(row, MoveRow)}
+    return moves, [row for row in present if isinstance(row, EditRow)]
+
+
+def _in_log(row: LogRow) -> tuple[int, str]:
+    # A move is the first row of its revision. SQLite may hold anything in it.
+    revision = row.revision if isinstance(row.revision, int) else -1
+    return revision, str(row.what) if isinstance(row, EditRow) else ""
+
+
+# -- marks and links --------------------------------------------------------------------------------------------------
+
+
+def own_marks(tx: Transaction, state: SessionState) -> Sequence[MarkRow]:
+    """Return the marks of a session itself, in order. Raises `CorruptStore`. O(its marks), nothing without any."""
+    if not state.mark_seal:
+        return ()
+    return _checked(tx, state.id, tx.rows(ALL_MARKS, keys=json.dumps([state.key])), state.mark_seal)
+
+
+def marks_by(tx: Transaction, keys: Collection[int]) -> list[MarkRow]:
+    """Return the marks of sessions themselves. Raises `CorruptStore`. O(their marks)."""
+    return [row for seals, rows in _of(tx, keys, ALL_MARKS) for row in _checked(tx, seals.id, rows, seals.marks)]
+
+
+def links_of(tx: Transaction, keys: Collection[int]) -> list[tuple[str, LinkRow]]:
+    """Return the task links of sessions, each behind the id of its session, in order. Raises `CorruptStore`."""
+    of_ids = sorted(_of(tx, keys, ALL_LINKS), key=lambda of: of[0].id)
+    return [(seals.id, row) for seals, rows in of_ids for row in _checked(tx, seals.id, rows, seals.links)]
+
+
+def _of(
+    tx: Transaction, keys: Collection[int], statement_: Statement[SealedRow]
+) -> list[tuple[_Seals, list[SealedRow]]]:
+    """Return the seals of sessions, which have their heads, and rows of each."""
+    rows = defaultdict[object, list[SealedRow]](list)
+    check_heads(tx, keys)
+    for row in tx.rows(statement_, keys=(text := json.dumps(sorted(keys)))):
+        rows[row[0]].append(row)
+    return [(seals, rows[seals.key]) for seals in tx.rows(SEALS_OF_KEYS, keys=text)]
+
+
+def _checked(tx: Transaction, session_id: str, rows: Sequence[SealedRow], seal: int) -> Sequence[SealedRow]:
+    if tx.chain.checks and not _are_sealed(tx.chain, rows, seal):
+        raise damaged_rows(session_id)
+    return rows
+
+
+def _are_sealed(chain: Chain, rows: Sequence[Sealed], seal: int) -> bool:
+    return all(_has_seal(chain, row) for row in rows) and _sum(row.seal for row in rows) == seal
+
+
+def put_mark(tx: Transaction, state: SessionState, row: MarkRow) -> None:
+    """Write a mark of a session, of which the state is written afterwards."""
+    drop_mark(tx, state, row.entry_id, row.kind)
+    row = sealed(tx.chain, row)
+    tx.insert(sql.INSERT_MARK, [row])
+    state.mark_seal = _sum((state.mark_seal, row.seal))
+
+
+def drop_mark(tx: Transaction, state: SessionState, entry_id: str, kind: str) -> bool:
+    """Delete a mark of a session, of which the state is written afterwards; return whether it was there."""
+    where = {"session_key": state.key, "entry_id": entry_id, "kind": kind}
+    row = tx.first(MARK, **where)
+    if row is None:
+        return False
+    tx.run(DROP_MARK, **where)
+    state.mark_seal = _sum((state.mark_seal, -row.seal))
+    return True
+
+
+DROP_MARK = statement(Nothing)(f"DELETE FROM marks WHERE {_is_row(MarkRow)}")
+
+
+def put_link(tx: Transaction, state: SessionState, row: LinkRow) -> None:
+    """Write a link of a session, or another state of it, before the state of the session is written."""
+    before = tx.first(LINK, parent_key=row.parent_key, position=row.position)
+    row = sealed(tx.chain, row)
+    tx.insert(PUT_LINK, [row])
+    state.link_seal = _sum((state.link_seal, row.seal, 0 if before is None else -before.seal))
+
+
+# -- all of them ------------------------------------------------------------------------------------------------------
+
+
+def seal_anew(tx: Transaction, keys: Collection[int]) -> None:
+    """Seal all rows of sessions as they are now; they get their heads afterwards. O(their rows)."""
+    for key in keys:
+        log, marks, links = _rows(tx, key)
+        rows, above = list[Sealed](), 0
+        for row in log:
+            rows.append(sealed(tx.chain, row, above))
+            above = rows[-1].seal
+        marks, links = [sealed(tx.chain, mark) for mark in marks], [sealed(tx.chain, link) for link in links]
+        for each in (*rows, *marks, *links):
+            tx.run(SET_SEALS[type(each)], **each._asdict())
+        sums = {"mark_seal": _sum(row.seal for row in marks), "link_seal": _sum(row.seal for row in links)}
+        tx.run(SET_SESSION_SEALS, session_key=key, log_seal=above, **sums)
+
+
+def all_anew(tx: Transaction) -> None:
+    """Seal all rows of a store, and give its sessions their heads. O(rows), those of a session in memory."""
+    last = -1
+    while keys := [key for (key,) in tx.rows(KEYS_AFTER, after_key=last, count=_PAGE)]:
+        seal_anew(tx, keys)
+        renew_heads(tx, keys)
+        last = keys[-1]
+
+
+def without_seals(tx: Transaction, keys: Collection[int]) -> list[int]:
+    """Return those of these sessions of which a row has not its seal, or is not there, by key. O(their rows)."""
+    return [seals.key for seals in tx.rows(SEALS_OF_KEYS, keys=json.dumps([*keys])) if not _hold(tx, seals)]
+
+
+def _hold(tx: Transaction, seals: _Seals) -> bool:
+    log, marks, links = _rows(tx, seals.key)
+    above = [0, *(row.seal for row in log)]
+    is_log = (
+        all(_has_seal(tx.chain, row, seal) for row, seal in zip(log, above, strict=False)) and above[-1] == seals.log
+    )
+    return is_log and _are_sealed(tx.chain, marks, seals.marks) and _are_sealed(tx.chain, links, seals.links)
+
+
+def _rows(tx: Transaction, key: int) -> tuple[list[LogRow], Sequence[MarkRow], Sequence[LinkRow]]:
+    keys = json.dumps([key])
+    log: list[LogRow] = [*tx.rows(ALL_MOVES, keys=keys), *tx.rows(ALL_EDITS, keys=keys)]
+    return sorted(log, key=_in_log), tx.rows(ALL_MARKS, keys=keys), tx.rows(ALL_LINKS, keys=keys)
