@@ -422,13 +422,18 @@ def as_first(rows: dict[str, list[dict[str, object]]]) -> dict[str, list[dict[st
     for entry in rows["entries"]:
         del entry["digest"]
     for session in rows["sessions"]:
-        session.pop("head", None)
+        for name in ("head", "log_seal", "mark_seal", "link_seal"):
+            session.pop(name, None)
+    for table in ("leaf_moves", "session_edits", "marks", "task_links"):
+        for row in rows[table]:
+            row.pop("seal", None)
     return rows
 
 
 def digests_of(path: Path) -> list[dict[str, object]]:
     rows = rows_of(path)
-    heads = [{name: session[name] for name in ("id", "head")} for session in rows["sessions"]]
+    names = ("id", "head", "log_seal", "mark_seal", "link_seal")
+    heads = [{name: session[name] for name in names} for session in rows["sessions"]]
     return [*heads, *({name: entry[name] for name in ("id", "digest")} for entry in rows["entries"])]
 
 

@@ -539,6 +539,7 @@ async def test_problems_come_from_the_database_then_by_entry_then_by_session_the
         "damaged entry",
         "unreadable payload",
         "damaged session",
+        "damaged log",
         "wrong count",
         "missing leaf",
         "wrong spending",
