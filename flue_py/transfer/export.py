@@ -35,7 +35,7 @@ from flue_py.errors import (
 from flue_py.formats.kit import Exported, SessionTree
 from flue_py.formats.registry import export_names, known_format
 from flue_py.providers.base import ExportNote
-from flue_py.render.overview import overview
+from flue_py.render.report import overview
 from flue_py.render.transcript import WrittenUpTo, rewound_note, transcript_body, transcript_head, written_up_to
 from flue_py.render.views import ListedSession
 from flue_py.sessions.handle import checked_flag, checked_leaf, checked_path, checked_text, listed_sessions, waiting_of

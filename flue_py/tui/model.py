@@ -55,8 +55,7 @@ from flue_py.render.lines import (
     short_count,
     walk_tree,
 )
-from flue_py.render.media import PICTURES, media_of
-from flue_py.render.tools import Shown, shown_parts, without_bytes
+from flue_py.render.tools import PICTURES, Shown, media_of, shown_parts, without_bytes
 from flue_py.render.views import (
     ListedSession,
     group_line,

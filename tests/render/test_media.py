@@ -6,7 +6,7 @@ from base64 import b64encode
 from struct import pack
 
 from flue_py.core.json import JsonObject
-from flue_py.render.media import MOST_CHARACTERS, MOST_PIXELS, media_of
+from flue_py.render.tools import MOST_CHARACTERS, MOST_PIXELS, media_of
 from tests.render.pictures import GIF, JPEG, PNG, SVG, WEBP
 from tests.tables import inputs
 from tests.values import existing
