@@ -26,10 +26,10 @@ from flue_py.sessions.store import REPL, Store
 
 if TYPE_CHECKING:
     from flue_py import models
-    from flue_py.runtime import titles
+    from flue_py.runtime import harness
 else:
     models = lazy_module("flue_py.models")
-    titles = lazy_module("flue_py.runtime.titles")
+    harness = lazy_module("flue_py.runtime.harness")
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The title command.
@@ -82,7 +82,7 @@ async def title(
             await each.set_title(None if is_cleared else text)
             continue
         try:
-            await titles.write_title(each, asked)
+            await harness.write_title(each, asked)
         except FixTheCall as error:
             notes.append(f"Error: {error}")
     rows: list[JsonValue] = [{"sessionId": each.id, **views.row_of(each.info, "title auto_title")} for each in named]

@@ -7,7 +7,7 @@ import pytest
 import flue_py
 from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import InvalidArgument, ModelRefused
-from flue_py.runtime.titles import SEED_CHARACTERS, write_title
+from flue_py.runtime.harness import SEED_CHARACTERS, write_title
 from tests.tables import inputs
 
 
