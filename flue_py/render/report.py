@@ -434,12 +434,14 @@ def report_data(
     thresholds: Thresholds,
     *,
     bill: Sequence[UsageRow] = (),
+    unchecked: bool = False,
     made_at: datetime | None = None,
 ) -> JsonObject:
     """Return everything the page shows, the session reported on first. Cost: O(entries), and O(path) a compaction."""
     rows, pictures = growing(sessions), Pictures()
     return {
         "title": sessions[0].name,
+        "unchecked": unchecked,
         "made": None if made_at is None else f"{minute(made_at)} UTC",
         "sessions": [
             _session_json(session, row.answers, pictures) for session, row in zip(sessions, rows, strict=True)
@@ -801,16 +803,17 @@ def html_report(
     thresholds: Thresholds = _NO_LINES,
     *,
     bill: Sequence[UsageRow] = (),
+    unchecked: bool = False,
     made_at: datetime | None = None,
 ) -> str:
     """Return sessions as one HTML file: the one reported on first, its task sessions after it.
 
-    ``bill`` has their payments, by provider, model and purpose.
+    ``bill`` has their payments, by provider, model and purpose; ``unchecked`` says that nothing was checked.
     The same arguments give the same text: the time of making is on the page only as ``made_at``. Cost: O(entries),
     and O(path) for each compaction; the text is about as long as the payloads, and 240 kB.
     """
     with collector_held(sum(len(session.entries) for session in sessions)):
-        data = report_data(sessions, thresholds, bill=bill, made_at=made_at)
+        data = report_data(sessions, thresholds, bill=bill, unchecked=unchecked, made_at=made_at)
         return filled_page("report", SCRIPTS, data, title=str(data["title"]), libraries=_LIBRARIES)
 
 
@@ -895,6 +898,7 @@ def overview(
     total: UsageRow,
     *,
     damaged: Sequence[str] = (),
+    unchecked: bool = False,
     made_at: datetime | None = None,
 ) -> str:
     """Return sessions as an HTML file, in their order, and by name of a dimension the sums of what was paid.
@@ -906,6 +910,7 @@ def overview(
         "made": None if made_at is None else f"{minute(made_at)} UTC",
         "sessions": [_listed_json(session, file) for file, session in pages.items()],
         "damaged": [*damaged],
+        "unchecked": unchecked,
         "sums": {name: [_sum_json(row) for row in rows] for name, rows in sums.items()},
         "total": bill_json(total),
     }

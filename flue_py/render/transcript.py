@@ -155,13 +155,15 @@ def written_up_to(text: str) -> WrittenUpTo | None:
     return WrittenUpTo(_decoded(markers[-1][0]), _decoded(markers[-1][1])) if markers else None
 
 
-def transcript_head(info: SessionInfo, name: str, *, task_of: str | None = None) -> str:
+def transcript_head(info: SessionInfo, name: str, *, task_of: str | None = None, unchecked: bool = False) -> str:
     """Return the head of a transcript: the session, when it began, and the first request.
 
     ``name`` is the one that people know. ``task_of`` is the id of the session whose task it is, if it follows that
-    one's transcript.
+    one's transcript; ``unchecked`` says that the store was read without its key.
     """
     facts = [f"**Session:** {_code(info.id)}", f"**Date:** {_moment(info.created_us)}"]
+    if unchecked:
+        facts.append("**Unchecked:** read without the key of the store; others may have changed it")
     if info.forked_from_session is not None:
         facts.append(f"**Forked from:** {_code(info.forked_from_session)}")
     if task_of is not None:

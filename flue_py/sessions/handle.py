@@ -454,6 +454,11 @@ def waiting_of(handle: Handle) -> Waiting:
     return handle._backend.waiting
 
 
+def is_unchecked(handle: Handle) -> bool:
+    """Return whether the store of a session was opened without its key."""
+    return handle._backend.is_unchecked
+
+
 async def stored_row(handle: Handle) -> SessionInfo:
     """Return the session's row as it is stored. The handle keeps its leaf. One point read."""
     return await handle._stored_info()

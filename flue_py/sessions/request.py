@@ -512,7 +512,9 @@ class Reports(Group[Writing]):
         query = LedgerQuery(self._ref, tasks=True, group_by=("provider", "model", "purpose"))
         # Also for tasks that are gone.
         bill = (await self._backend.read_ledger(query)).rows
-        return render.report.html_report(sessions, thresholds, bill=bill, made_at=moment)
+        return render.report.html_report(
+            sessions, thresholds, bill=bill, unchecked=self._backend.is_unchecked, made_at=moment
+        )
 
     async def snapshots(self, *, warn_at: int = 0, cutover_at: int = 0) -> str:
         """Return the data of the chart of `html_report`, as JSON lines: one a turn, one a compaction.

@@ -38,7 +38,15 @@ from flue_py.providers.base import ExportNote
 from flue_py.render.report import overview
 from flue_py.render.transcript import WrittenUpTo, rewound_note, transcript_body, transcript_head, written_up_to
 from flue_py.render.views import ListedSession
-from flue_py.sessions.handle import checked_flag, checked_leaf, checked_path, checked_text, listed_sessions, waiting_of
+from flue_py.sessions.handle import (
+    checked_flag,
+    checked_leaf,
+    checked_path,
+    checked_text,
+    is_unchecked,
+    listed_sessions,
+    waiting_of,
+)
 from flue_py.sessions.money import listed_rows, price_parts
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -236,7 +244,9 @@ async def write_pages(
         # The newest period comes first, else the most expensive.
         sums[name] = usage.rows[::-1] if name in ("day", "month") else _dearest_first(usage.rows)
         total = usage.total
-    data = overview(pages, sums, total, damaged=unread, made_at=made_at).encode(errors="backslashreplace")
+    data = overview(pages, sums, total, damaged=unread, unchecked=store.unchecked, made_at=made_at).encode(
+        errors="backslashreplace"
+    )
     await waiting.call(partial(write_whole, target / _INDEX, data, overwrite=overwrite))
     return PagesReport(target / _INDEX, len(pages), size + len(data), tuple(unread))
 
@@ -395,7 +405,9 @@ async def transcript(session: Session, *, leaf: LeafChoice = STORED) -> str:
 
 
 async def _head(session: Session, *, task_of: str | None = None) -> str:
-    return transcript_head(await session.refresh(), await session.reports.name(), task_of=task_of)
+    return transcript_head(
+        await session.refresh(), await session.reports.name(), task_of=task_of, unchecked=is_unchecked(session)
+    )
 
 
 async def transcripts_of_tasks(store: Store, session: Session) -> AsyncIterator[str]:

@@ -87,7 +87,8 @@ class BrowserScreen(Screen[Given]):
             line.update(Text(one_line(text)))
 
     def head(self, text: str) -> None:
-        """Show a line at the head of the screen."""
+        """Show a line at the head of the screen, which says where nothing was checked."""
+        text = f"unchecked · {text}" if self.browser.store.unchecked else text
         for line in self.query("#title").results(Static):
             line.update(Text(one_line(text), no_wrap=True, overflow="ellipsis", style="bold"))
 

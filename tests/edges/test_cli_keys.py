@@ -39,6 +39,12 @@ def test_commands_take_keys_from_files(tmp_path: Path) -> None:
     assert info["unchecked"] is True
     assert json.loads(flue_py("--unchecked", "sessions", "--json").stdout)["rows"][0]["id"] == session
     assert "for reading only" in flue_py("--unchecked", "append", session, "more", code=1).stderr
+    for form, note in (("html", '"unchecked":true'), ("markdown", "**Unchecked:** read without the key")):
+        written = str(tmp_path / form)
+        flue_py("--unchecked", "export", form, session, "--output", written)
+        assert note in Path(written).read_text(encoding="utf-8"), form
+    flue_py("--unchecked", "report", "--all", "--output", str(tmp_path / "report"))
+    assert '"unchecked":true' in (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
     rekeyed = json.loads(flue_py("--key-file", a, "rekey", "--new-key-file", b, "--json").stdout)
     assert (rekeyed["before"], rekeyed["trees"], rekeyed["entries"]) == (info["key"], 1, 1)
     flue_py("verify", variable=f"{a}:{b}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import traceback
 from collections.abc import Iterator
@@ -243,3 +244,29 @@ def test_a_blocking_store_takes_a_key(tmp_path: Path) -> None:
         pass
     with flue_py.sync.open(tmp_path / "s.db", unchecked=True) as store:
         assert store.unchecked
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
+CHECK = re.search(r"```python\n(import sqlite3\nfrom hashlib.*?)```", PAGE, re.DOTALL)
+
+
+@inputs("key", [None, KEY])
+async def test_the_lines_of_the_page_check_a_chain_with_and_without_a_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], key: bytes | None
+) -> None:
+    assert CHECK is not None
+    assert len([line for line in CHECK[1].splitlines() if line]) == 10
+    path = tmp_path / f"{key is None}.db"
+    async with flue_py.open(path, key=key) as store:
+        session = await store.create_session()
+        for text in ("one", "two", "long " * 9_000, "three"):
+            await session.append_message(message(text))
+    lines = CHECK[1].replace("sessions.db", str(path)).replace('= b"", {}', f"= {key or b''!r}, {{}}")
+    exec(lines, {})
+    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == ["True"] * 4
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE entries SET payload = replace(payload, 'two', 'owt')")
+        connection.execute("UPDATE entries SET source = 'forged' WHERE depth = 2")
+        connection.commit()
+    exec(lines, {})
+    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == ["True", "False", "False", "True"]

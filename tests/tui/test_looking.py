@@ -19,9 +19,9 @@ from tests.adapters.needed import needs
 needs("tui", "textual", "detect_secrets")
 
 import flue_py  # noqa: E402
-from flue_py.tui.app import RowList, SessionScreen, SessionsScreen  # noqa: E402
+from flue_py.tui.app import Browser, RowList, SessionScreen, SessionsScreen  # noqa: E402
 from flue_py.tui.model import FIRST_PAGE, OpenedSession, ShownTree  # noqa: E402
-from tests.tui.driving import browsing  # noqa: E402
+from tests.tui.driving import Driver, browsing  # noqa: E402
 from tests.tui.story import KEY, answer, user  # noqa: E402
 
 NAME = "Why is the build"
@@ -420,3 +420,10 @@ async def test_a_damaged_session_is_named_and_the_others_are_listed(story: Path)
         async with browsing(story, size=(120, 24)) as driver:
             assert NAME not in await driver.sees(f"1 damaged: {session_id}")
             connection.execute(set_creation, (created, session_id))
+
+
+async def test_a_store_that_is_read_without_its_key_says_so_at_the_head(story: Path) -> None:
+    async with flue_py.open(story, unchecked=True) as store:
+        app = Browser(store, "s.db")
+        async with app.run_test(size=(80, 24)) as pilot:
+            await Driver(app, pilot).sees("unchecked · flue-py")

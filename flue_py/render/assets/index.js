@@ -92,6 +92,7 @@ byId("by").replaceChildren(...Object.keys(data.sums).map((name) => make("option"
 byId("by").addEventListener("change", drawSums);
 byId("find").addEventListener("input", drawSessions);
 byId("made").textContent = data.made ? `Made ${data.made}` : "Report";
+if (data.unchecked) byId("made").textContent += " Unchecked: read without its key, and others may have changed it.";
 drawTiles();
 drawSums();
 drawSessions();

@@ -147,6 +147,7 @@ function startTheme(chart) {
 
 byId("title").textContent = data.title;
 byId("made").textContent = data.made ? `Made ${data.made} by flue_py.` : "Made by flue_py.";
+if (data.unchecked) byId("made").textContent += " Unchecked: read without its key, and others may have changed it.";
 byId("tree-legend").append(
   make("span", { class: "key seen" }), "in the context ",
   make("span", { class: "key" }), "stored only");
