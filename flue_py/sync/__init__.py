@@ -795,14 +795,14 @@ def checked_parts(store: Store, session: Session) -> None:
 
 def constructing(
     make: Callable[Concatenate[AsyncStore, AsyncSession, P], Made],
-) -> Callable[[Callable[[Owner, Store], None]], Callable[Concatenate[Owner, Store, Session, P], None]]:
+) -> Callable[[Callable[[Owner, Store, Session], None]], Callable[Concatenate[Owner, Store, Session, P], None]]:
     """Return the decorator of a twin's constructor: it takes the arguments of ``make``, store and session blocking.
 
     What ``make`` makes of them is the original. ``before_compaction`` is a plain function, too. Raises as
     `checked_parts` and `checked_plain`.
     """
 
-    def decorate(note: Callable[[Owner, Store], None]) -> Callable[..., None]:
+    def decorate(note: Callable[[Owner, Store, Session], None]) -> Callable[..., None]:
         def construct(twin: Owner, store: Store, session: Session, *args: object, **options: object) -> None:
             checked_parts(store, session)
             way, original = parts_of(store)
@@ -810,7 +810,7 @@ def constructing(
             options["before_compaction"] = hook_of(original.backend.waiting, hook)
             made: Callable[..., Made] = make
             Twin.__init__(twin, way, made(original, parts_of(session)[1], *args, **options))
-            note(twin, store)
+            note(twin, store, session)
 
         return update_wrapper(construct, make.__init__)
 

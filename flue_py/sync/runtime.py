@@ -28,7 +28,6 @@ from flue_py.sync import (
     constructing,
     parts_of,
     reading,
-    twin_read,
 )
 from flue_py.transfer import copy
 from flue_py.transfer.copy import CopyProgress, CopyReport
@@ -73,15 +72,19 @@ class CompactionGuard(Twin[AsyncGuard]):
     """
 
     @constructing(AsyncGuard)
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, session: Session) -> None:
+        self._store, self._session = store, session
 
     @property
     def store(self) -> Store:
         """The store that the session is in."""
         return self._store
 
-    session = twin_read(Session, "session")
+    @property
+    def session(self) -> Session:
+        """The session that it guards; another one has a guard of its own."""
+        return self._session
+
     block_failures = reading(AsyncGuard, lambda guard: guard.block_failures)
     context_report = reading(AsyncGuard, lambda guard: guard.context_report)
 
@@ -136,7 +139,7 @@ class Conversation(Twin[AsyncConversation]):
     """The blocking twin of `flue_py.runtime.conversation.Conversation`."""
 
     @constructing(AsyncConversation)
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, _: Session) -> None:
         self._store = store
 
     @property
