@@ -435,6 +435,7 @@ WRITES: dict[str, _Write] = {
     "go_back": lambda store, session, entry, given: session.go_back(to=1, **given),
     "go_back to an edit": lambda store, session, entry, given: session.go_back(to=2, before=True, **given),
     "remove_leaf_message": lambda store, session, entry, given: session.remove_leaf_message(entry, **given),
+    "redact": lambda store, session, entry, given: session.redact(entry, "wrong", **given),
     "exclude": lambda store, session, entry, given: session.marks.exclude(entry, **given),
     "include what is not left out": lambda store, session, entry, given: session.marks.include(entry, **given),
     "pin": lambda store, session, entry, given: session.marks.pin(entry, **given),
