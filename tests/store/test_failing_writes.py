@@ -24,7 +24,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from flue_py.core.sessions import Appended, NewSession
 from flue_py.db.backend import Backend
 from flue_py.db.engine import open_engine
-from flue_py.db.runner import Insert, Nothing, Parameters, R, Statement, Transaction, Written
+from flue_py.db.runner import Insert, Nothing, Parameters, R, RunnerAround, Statement, Transaction, Written
 from flue_py.db.sqlite import file as store_file
 from flue_py.db.sqlite.file import open_file
 from flue_py.errors import OutcomeUnknown, StoreUnavailable
@@ -295,19 +295,19 @@ class FailingTransaction(Transaction):
         self._count().insert(statement, rows)
 
 
-class FailingRunner:
+class FailingRunner(RunnerAround):
     """The runner of a store, for operations that are to fail at their n-th statement, however often they are run."""
 
     def __init__(self, backend: Backend) -> None:
-        self._runner = runner_of(backend)
+        super().__init__(runner_of(backend))
         self.fail_at = 0
+
+    async def read(self, work: Callable[[Transaction], Result], *, loose: bool = False) -> Result:
+        return await self._runner.read(work, loose=loose)
 
     async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
         fail_at = self.fail_at
         return await self._runner.write(lambda tx: work(FailingTransaction(tx, fail_at)))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._runner, name)
 
 
 SESSIONS = ("neighbour-1", "neighbour-2", "neighbour-3")
