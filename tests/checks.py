@@ -14,6 +14,7 @@ from flue_py.core.ledger import LedgerQuery
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.core.usage import Paid
 from flue_py.db.backend import Backend
+from flue_py.db.ops import documents
 from flue_py.db.ops.seals import all_anew
 from flue_py.db.sqlite.file import SqliteTransaction
 from tests.samples import StoreSnapshot, store_snapshot
@@ -24,7 +25,9 @@ E = TypeVar("E", bound=Exception)
 def give_heads(path: Path) -> None:
     """Give the sessions of a file the heads that their rows have, after a test has written to them."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        all_anew(SqliteTransaction(connection))
+        tx = SqliteTransaction(connection)
+        all_anew(tx)
+        documents.seal_anew(tx, intact=False)
 
 
 async def raises(

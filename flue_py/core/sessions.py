@@ -977,6 +977,7 @@ class DocumentRow(NamedTuple):
     chars: int
     digest: bytes
     body: str
+    seal: int = 0
 
     @property
     def id(self) -> DocumentName:

@@ -275,6 +275,7 @@ class KeyedRunner(RunnerAround):
                 trees += 1
                 if tell is not None:
                     tell(trees, max(total, trees))
+        await self.write(partial(ops.documents.seal_anew, intact=True), repeatable=True)
         await self._state(Stated(number))
         return Rekeyed(before, number, trees, entries)
 

@@ -450,7 +450,7 @@ PUT_DOCUMENT = Insert(
     f"{SAME_DOCUMENT} type = excluded.type, source = excluded.source,"
     " changed_at = CASE WHEN excluded.changed_at > documents.changed_at THEN excluded.changed_at"
     " ELSE documents.changed_at + 1 END,"
-    " chars = excluded.chars, digest = excluded.digest, body = excluded.body"
+    " chars = excluded.chars, digest = excluded.digest, body = excluded.body, seal = excluded.seal"
     " WHERE documents.digest <> excluded.digest OR documents.type <> excluded.type"
     " OR COALESCE(documents.source, '') <> COALESCE(excluded.source, '')",
 )

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from alembic import context, op, util
 
 from flue_py.db.migrate import transaction_on
+from flue_py.db.ops import documents
 from flue_py.db.ops.chain import chain_anew
 from flue_py.db.ops.seals import all_anew
 
@@ -23,13 +24,14 @@ def upgrade() -> None:
     """Check each entry by the digest of its payload, and compute the digests, heads and seals of this format."""
     op.add_column("sessions", sa.Column("head", sa.LargeBinary(), nullable=False, server_default=sa.text("''")))
     seals = [("sessions", name) for name in ("log_seal", "mark_seal", "link_seal")]
-    seals += [(table, "seal") for table in ("leaf_moves", "session_edits", "marks", "task_links")]
+    seals += [(table, "seal") for table in ("leaf_moves", "session_edits", "marks", "task_links", "documents")]
     for table, name in seals:
         op.add_column(table, sa.Column(name, sa.BigInteger(), nullable=False, server_default=sa.text("0")))
     if not context.is_offline_mode():
         with transaction_on(op.get_bind()) as tx:
             chain_anew(tx, of_payloads=True)
             all_anew(tx)
+            documents.seal_anew(tx, intact=False)
     elif context.get_starting_revision_argument() is not None:
         # In a store that is made there are no entries yet.
         raise util.CommandError("no SQL computes the digests of 0003: run alembic upgrade without --sql")

@@ -424,7 +424,7 @@ def as_first(rows: dict[str, list[dict[str, object]]]) -> dict[str, list[dict[st
     for session in rows["sessions"]:
         for name in ("head", "log_seal", "mark_seal", "link_seal"):
             session.pop(name, None)
-    for table in ("leaf_moves", "session_edits", "marks", "task_links"):
+    for table in ("leaf_moves", "session_edits", "marks", "task_links", "documents"):
         for row in rows[table]:
             row.pop("seal", None)
     return rows

@@ -53,7 +53,7 @@ from flue_py.core.sessions import (
 )
 from flue_py.core.trees import Hold, Lane, LaneFate, plan_lane_deletion
 from flue_py.db import sql
-from flue_py.db.ops import base, ledger
+from flue_py.db.ops import base, documents, ledger
 from flue_py.db.ops.append import append, appended_of, told_of
 from flue_py.db.ops.edit import go_to, set_label, set_pin, update_session
 from flue_py.db.ops.ledger import delete_scope_budgets, delete_session_budgets
@@ -215,9 +215,8 @@ def delete_tree(
     if not dry_run:
         delete_session_budgets(tx, doomed.sessions.values())
         tx.run(NOTE_IMPORTED, keys=keys)
-        notes = [deletion_of(*place).row(sources.now_us()) for place in tx.rows(IMPORTED_AMONG, keys=keys)]
-        if notes:
-            tx.insert(sql.PUT_DOCUMENT, notes)
+        for place in tx.rows(IMPORTED_AMONG, keys=keys):
+            documents.put_document(tx, sources, deletion_of(*place))
         _note_tasks(tx, session_id, [link for link in links if link[1] not in doomed.others])
         blobs = {(tree_id, bytes(blob)) for tree_id, blob, _ in content if blob is not None}
         blobs.update((tree_id, bytes(blob)) for tree_id, blob in tx.rows(DELETE_TAIL_ATTACHMENTS, tails=tails))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flue_py.core import sessions
+from flue_py.core.chain import Chain
 from flue_py.core.json import payload_digest
 from flue_py.db.payloads import MISMATCH
 from flue_py.db.runner import Insert, Nothing, Parameters, Row, Sources, Transaction
-from flue_py.db.sql import BODY_BYTES, DOCUMENT_DIGEST, PUT_DOCUMENT, SAME_DOCUMENT, statement
+from flue_py.db.sql import BODY_BYTES, DOCUMENT_DIGEST, PUT_DOCUMENT, SAME_DOCUMENT, quoted, statement
 from flue_py.errors import CorruptStore
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -17,20 +18,25 @@ from flue_py.errors import CorruptStore
 NAME_PARTS = ("scope", "kind", "space", "project", "name")
 
 
-def _info(row: Row) -> sessions.DocumentInfo:
-    return sessions.DocumentInfo(*row)
-
-
-def _document(row: Row) -> sessions.Document:
-    *columns, digest, body = row
+def _info(chain: Chain, row: Row) -> sessions.DocumentInfo:
+    *columns, digest, seal = row
     info = sessions.DocumentInfo(*columns)
-    if payload_digest(body) != digest:
+    if not chain.has_seal(seal, _TABLE, (*columns, digest)):
+        raise CorruptStore(f"document {info.name!r} {MISMATCH}; restore a backup, or store it anew")
+    return info
+
+
+def _document(chain: Chain, row: Row) -> sessions.Document:
+    *columns, body = row
+    info = _info(chain, tuple(columns))
+    if payload_digest(body) != columns[-2]:
         raise CorruptStore(f"document {info.name!r} {MISMATCH}; restore a backup, or store it anew")
     return sessions.Document(info, body.decode())
 
 
-_INFO = ", ".join(f"d.{name}" for name in sessions.DocumentRow._fields if name not in ("digest", "body"))
-_ROW = ", ".join(f"d.{name}" for name in sessions.DocumentRow._fields)
+_TABLE = "documents"
+_INFO = ", ".join(f"d.{name}" for name in sessions.DocumentRow._fields[:10])
+_SEALED = f"{_INFO}, {DOCUMENT_DIGEST}, d.seal"
 _IS_IT = " AND ".join(f"d.{name} = :{name}" for name in NAME_PARTS)
 # A page begins behind a name. A space or a project that is not asked for is NULL.
 _PAGE = (
@@ -40,23 +46,24 @@ _PAGE = (
     " ORDER BY d.space, d.project, d.name LIMIT :count"
 )
 
-_WHOLE = f"{_INFO}, {DOCUMENT_DIGEST}, {BODY_BYTES}"
+_WHOLE = f"{_SEALED}, {BODY_BYTES}"
 DOCUMENT = statement(Row)(f"SELECT {_WHOLE} FROM documents d WHERE {_IS_IT}")
-DOCUMENT_INFO = statement(_info)(f"SELECT {_INFO} FROM documents d WHERE {_IS_IT}")
-LIST_DOCUMENTS = statement(_info)(f"SELECT {_INFO} {_PAGE}")
+DOCUMENT_INFO = statement(Row)(f"SELECT {_SEALED} FROM documents d WHERE {_IS_IT}")
+LIST_DOCUMENTS = statement(Row)(f"SELECT {_SEALED} {_PAGE}")
+ALL_DOCUMENTS = statement(Row)(f"SELECT {_SEALED} FROM documents d")
 READ_DOCUMENTS = statement(Row)(f"SELECT {_WHOLE} {_PAGE}")
 NAMES_IN_PROJECT = statement(tuple[str])(
     "SELECT d.name FROM documents d"
     " WHERE d.scope = :scope AND d.kind = :kind AND d.space = :space AND d.project = :project"
 )
-REMOVE_DOCUMENT = statement(Nothing)(
-    f"DELETE FROM documents WHERE {' AND '.join(f'{name} = :{name}' for name in NAME_PARTS)}"
-)
+_IS_NAME = _IS_IT.replace("d.", "")
+REMOVE_DOCUMENT = statement(Nothing)(f"DELETE FROM documents WHERE {_IS_NAME}")
+SET_SEAL = statement(Nothing)(f"UPDATE documents SET seal = :seal WHERE {_IS_NAME}")
 
 # -- copies and verification -----------------------------------------------------------------------------------------
 
 WHOLE_DOCUMENTS = statement(sessions.DocumentRow)(
-    f"SELECT {_ROW} FROM documents d"
+    f"SELECT {quoted(sessions.DocumentRow, 'd')} FROM documents d"
     " WHERE (d.scope, d.kind, d.space, d.project, d.name) > (:scope, :kind, :space, :project, :name)"
     f" AND d.space <> '{sessions.IMPORTED_FILES}'"
     " ORDER BY d.scope, d.kind, d.space, d.project, d.name LIMIT :count"
@@ -72,31 +79,60 @@ _READ_AT_ONCE = 50
 
 def put_document(tx: Transaction, sources: Sources, new: sessions.NewDocument) -> sessions.DocumentInfo:
     """Write a document, or change the one of its name (see `Backend.put_document`)."""
-    tx.insert(PUT_DOCUMENT, [new.row(sources.now_us())])
-    stored = tx.first(DOCUMENT_INFO, **new.id._asdict())
+    return put_row(tx, new.row(sources.now_us()))
+
+
+def put_row(tx: Transaction, row: sessions.DocumentRow) -> sessions.DocumentInfo:
+    """Write the row of a document, or change the one of its name; return it as it is then."""
+    name = row.id._asdict()
+    if (before := tx.first(DOCUMENT_INFO, **name)) is not None:
+        _info(tx.chain, before)
+    tx.insert(PUT_DOCUMENT, [_sealed(tx.chain, row)])
+    stored = tx.first(DOCUMENT_INFO, **name)
     if stored is None:
-        raise CorruptStore(f"document {new.name!r} was written and is not there")
-    return stored
+        raise CorruptStore(f"document {row.name!r} was written and is not there")
+    if before is not None and stored != before:
+        # Its times are not those that were given.
+        seal = tx.chain.seal(_TABLE, stored[:-1])
+        tx.run(SET_SEAL, **name, seal=seal)
+        stored = (*stored[:-1], seal)
+    return _info(tx.chain, stored)
+
+
+def _sealed(chain: Chain, row: sessions.DocumentRow) -> sessions.DocumentRow:
+    return row._replace(seal=chain.seal(_TABLE, row[:-2]))
+
+
+def seal_anew(tx: Transaction, *, intact: bool) -> None:
+    """Seal all documents, or those that have their seals. O(documents), without their texts."""
+    rows = [row for row in tx.rows(ALL_DOCUMENTS) if not intact or tx.chain.has_seal(row[-1], _TABLE, row[:-1])]
+    seals = [dict(zip(NAME_PARTS, row, strict=False), seal=tx.chain.seal(_TABLE, row[:-1])) for row in rows]
+    tx.run_many(SET_SEAL, seals)
+
+
+def is_sealed(chain: Chain, row: Row) -> bool:
+    """Return whether a row of `ALL_DOCUMENTS` has its seal."""
+    return chain.has_seal(row[-1], _TABLE, row[:-1])
 
 
 def get_document(tx: Transaction, name: sessions.DocumentName) -> sessions.Document | None:
     """Return a document, or None (see `Backend.get_document`)."""
     row = tx.first(DOCUMENT, **name._asdict()) if _is_possible(name) else None
-    return None if row is None else _document(row)
+    return None if row is None else _document(tx.chain, row)
 
 
 def list_documents(
     tx: Transaction, where: sessions.DocumentFilter, after: sessions.DocumentName | None, limit: int
 ) -> Sequence[sessions.DocumentInfo]:
     """Return a page of documents without their texts (see `Backend.list_documents`)."""
-    return tx.rows(LIST_DOCUMENTS, **_page(where, after, limit))
+    return [_info(tx.chain, row) for row in tx.rows(LIST_DOCUMENTS, **_page(where, after, limit))]
 
 
 def read_documents(
     tx: Transaction, where: sessions.DocumentFilter, after: sessions.DocumentName | None, limit: int
 ) -> Sequence[sessions.Document]:
     """Return a page of documents, whole (see `Backend.read_documents`)."""
-    return [_document(row) for row in tx.rows(READ_DOCUMENTS, **_page(where, after, limit))]
+    return [_document(tx.chain, row) for row in tx.rows(READ_DOCUMENTS, **_page(where, after, limit))]
 
 
 def search_documents(
@@ -135,7 +171,10 @@ def list_whole_documents(
     """Return a page of the documents of all scopes (see `Backend.list_whole_documents`)."""
     scope, kind, space, project, name = ("", "", "", "", "") if after is None else after
     page = {"scope": scope, "kind": kind, "space": space, "project": project, "name": name, "count": limit}
-    return tx.rows(WHOLE_DOCUMENTS, **page)
+    rows = tx.rows(WHOLE_DOCUMENTS, **page)
+    for row in rows:
+        _info(tx.chain, (*row[:11], row.seal))
+    return [row._replace(seal=0) for row in rows]
 
 
 def write_documents(tx: Transaction, rows: Sequence[sessions.DocumentRow]) -> list[sessions.DocumentState]:
@@ -154,7 +193,7 @@ def _write(tx: Transaction, row: sessions.DocumentRow) -> sessions.DocumentState
     before = tx.first(DOCUMENT_STATE, **name)
     if before is not None and before[0] >= row.changed_at:
         return sessions.state_of_document(row, *before)
-    tx.insert(COPY_DOCUMENT, [row])
+    tx.insert(COPY_DOCUMENT, [_sealed(tx.chain, row)])
     after = tx.first(DOCUMENT_STATE, **name)
     # Where many write at once, another one may have been faster.
     return "written" if after == (row.changed_at, row.digest) else sessions.state_of_document(row, *(after or (0, b"")))

@@ -17,6 +17,7 @@ from flue_py.core.trees import Lane
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, PAID_COLUMNS, TOTAL_COLUMNS, Paid, UsageTotals, reported_usage
 from flue_py.db import sql
 from flue_py.db.ops.base import Cuts, blob_data
+from flue_py.db.ops.documents import ALL_DOCUMENTS, is_sealed
 from flue_py.db.ops.heads import sessions_without_head
 from flue_py.db.ops.keys import stated
 from flue_py.db.ops.seals import without_seals
@@ -192,11 +193,6 @@ BUDGET_SUMS = statement(tuple[str, int, int, int, int])(
     " b.seeded + COALESCE(CAST(SUM(CASE WHEN r.state = 'committed' AND b.period = '' THEN r.used END) AS BIGINT), 0)"
     " FROM budgets b LEFT JOIN reservations r ON r.budget_key = b.budget_key"
     " GROUP BY b.budget_key, b.id, b.reserved, b.spent, b.seeded ORDER BY b.budget_key"
-)
-# The names alone, since the texts of all documents at once may be larger than memory.
-ALL_DOCUMENTS = statement(tuple[str, str, str, str, str, str, str | None, int, bytes])(
-    "SELECT d.scope, d.kind, d.space, d.project, d.name, d.type, d.source, CAST(d.chars AS BIGINT), d.digest"
-    " FROM documents d ORDER BY d.scope, d.kind, d.space, d.project, d.name"
 )
 DOCUMENT_TEXT = statement(tuple[bytes, str])(
     f"SELECT {sql.BODY_BYTES}, {sql.BODY_STORAGE} FROM documents d WHERE d.scope = :scope AND d.kind = :kind"
@@ -560,8 +556,9 @@ def _check_ledger(tx: Transaction, sessions: Sequence[StoredSession], audit: _Au
 
 def _check_documents(tx: Transaction, audit: _Audit) -> None:
     """Check the names of documents, and their texts against the stored digests."""
-    for *name, kind_of_text, source, chars, digest in tx.rows(ALL_DOCUMENTS):
-        scope, kind, space, project, own = name
+    # Without the texts, since those of all documents at once may be larger than memory.
+    for sealed in sorted(tx.rows(ALL_DOCUMENTS), key=lambda row: [str(part) for part in row[:5]]):
+        scope, kind, space, project, own, kind_of_text, source, _, _, chars, digest, _ = sealed
         where = f"{kind} {own!r}"
         if not (scope == "" or is_name(scope)) or not all(
             is_line(text) for text in (space, project, own, kind_of_text, source or "")
@@ -575,6 +572,8 @@ def _check_documents(tx: Transaction, audit: _Audit) -> None:
             audit.report("damaged document", where, "does not match its digest")
         elif chars != (length := len(body.decode(errors="replace"))):
             audit.report("wrong length", where, f"stores {chars!r} characters, has {length}")
+        elif not is_sealed(tx.chain, sealed):
+            audit.report("damaged document", where, "does not match its seal")
 
 
 def _check_next_key(tx: Transaction, audit: _Audit) -> None:

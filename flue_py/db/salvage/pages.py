@@ -498,7 +498,7 @@ _WORDS = {
 _ADDED: dict[str, dict[str, Value]] = {
     "budgets": {"period": "", "tz": ""},
     "sessions": {"head": b"", "log_seal": 0, "mark_seal": 0, "link_seal": 0},
-    **{table: {"seal": 0} for table in ("leaf_moves", "session_edits", "marks", "task_links")},
+    **{table: {"seal": 0} for table in ("leaf_moves", "session_edits", "marks", "task_links", "documents")},
 }
 """The columns that a migration has added at the end of a table, in order, and their values in older rows."""
 

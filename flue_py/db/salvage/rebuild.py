@@ -45,6 +45,7 @@ from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, PAID_COLUMNS, TOTAL_COLUMNS
 from flue_py.db import sql
 from flue_py.db.files import Part
 from flue_py.db.keys import Keys
+from flue_py.db.ops import documents as documents_
 from flue_py.db.ops.chain import chain_anew
 from flue_py.db.ops.keys import NO_KEY, Stated, state
 from flue_py.db.ops.seals import all_anew
@@ -1657,6 +1658,7 @@ def _write(path: Path, history: History, names: dict[str, int], keys: Keys) -> t
         tx.chain = keys.chain(stated, str(path))
         chain_anew(tx)
         all_anew(tx)
+        documents_.seal_anew(tx, intact=False)
         _write_state(connection, history)
         connection.execute(_ONE_FOLDER)
         connection.execute("COMMIT")
