@@ -311,8 +311,10 @@ def test_documents_that_are_lost_are_named_and_none_is_written_that_is_not_whole
     five = next(key for key in expected if key[4] == "document 5")
     row = expected.pop(five)
     renamed = (*five[:4], "rescued-name")
-    expected[renamed] = (*renamed, *renamed, *row[10:])
-    assert rows_of(new)["documents"] == expected
+    written = rows_of(new)["documents"]
+    # Its seal is another one.
+    assert written.pop(renamed)[:-1] == (*renamed, *renamed, *row[10:-1])
+    assert written == expected
     assert report.documents == 38
     assert [str(loss) for loss in report.losses] == [
         "document: memory 'document 2', of 'repl', for '/srv/srv': its text does not match its digest"
