@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
-from msgspec import to_builtins
-from msgspec.structs import replace
+from msgspec import Struct, to_builtins
+from msgspec.structs import asdict, replace
 
 from flue_py.core import operations
 from flue_py.core.entries import NewEntry
@@ -178,7 +178,7 @@ def outcome(result: object) -> Any:
     if isinstance(result, operations.Committed):
         left = sorted([name, each.leaf_id, each.revision] for name, each in result.left.items())
         return {"left": left, "outcomes": [outcome(each) for each in result.outcomes]}
-    fields = to_builtins(result)
+    fields = {name: to_builtins(value) for name, value in asdict(cast("Struct", result)).items()}
     # Which of the scopes was first to make a session, and had the smaller key, is not told.
     fields.pop("session_key", None)
     # Which tasks a link names is compared with the link.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import zlib
 from collections.abc import Iterator
@@ -59,8 +60,11 @@ CREATE TABLE budgets (
 }
 """What stores of earlier formats had in place of what is in the schema now, or did not have."""
 
-_LINES = {6: ("sessions", "    head BLOB DEFAULT '' NOT NULL,\n")}
-"""The lines that a format has added at the end of the columns of a table."""
+_SEAL = re.compile(r"    seal BIGINT DEFAULT 0 NOT NULL,\n")
+_HEAD = re.compile(r"    (?:head BLOB DEFAULT ''|\w+_seal BIGINT DEFAULT 0) NOT NULL,\n")
+_SEALED = ("leaf_moves", "session_edits", "marks", "task_links", "documents")
+_LINES = {6: {"sessions": _HEAD, **dict.fromkeys(_SEALED, _SEAL)}}
+"""The lines that a format has added to the columns of tables."""
 
 
 def check_file(path: Path, limits: Limits) -> None:
@@ -101,9 +105,10 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
 def _earlier(ours: Entries, format_: int) -> Entries:
     """Return what a format had in place of what is in the schema now."""
     earlier: Entries = {}
-    for name, line in (added for number, added in _LINES.items() if number > format_):
-        if (entry := ours[name]) is not None:
-            earlier[name] = (*entry[:2], entry[2].replace(line, ""))
+    for lines in (added for number, added in _LINES.items() if number > format_):
+        for name, line in lines.items():
+            if (entry := ours[name]) is not None:
+                earlier[name] = (*entry[:2], line.sub("", entry[2]))
     return earlier | _EARLIER.get(format_, {})
 
 
