@@ -27,7 +27,7 @@ from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import Shape, message_text
 from flue_py.core.ledger import BRANCH_STATES, DIMENSIONS, BranchState, Dimension, UsageRow, usage_report
 from flue_py.core.sessions import ORDERS, STORED, LeafChoice, Scalar, SessionInfo, SessionKind, SessionOrder, TaskLink
-from flue_py.errors import AmbiguousId, ArtifactNotFound, FlueError, InvalidArgument, SessionNotFound
+from flue_py.errors import AmbiguousId, ArtifactNotFound, FlueError, InvalidArgument, SessionNotFound, damaged_session
 from flue_py.lazy import lazy_module
 from flue_py.render import views
 from flue_py.render.lines import (
@@ -1190,10 +1190,12 @@ async def _on_store(place: Place, target: str, *, is_file: bool) -> Steps:
         key=place.keys(),
         unchecked=place.unchecked,
     ) as store:
-        latest = (await store.list_sessions(limit=1)).sessions
-        if not latest:
+        page = await store.list_sessions(limit=1)
+        for session_id in page.damaged:
+            raise damaged_session(session_id)
+        if not page.sessions:
             return _beginning(f"There are no sessions in {_room(seen.location, 30)} yet.")
-        return await _going_on(store, (await store.info()).sessions, latest[0])
+        return await _going_on(store, (await store.info()).sessions, page.sessions[0])
 
 
 def _beginning(text: str) -> Steps:

@@ -120,6 +120,16 @@ def test_an_empty_file_is_no_database_and_does_not_become_one(tmp_path: Path) ->
     assert lines(tmp_path, FLUE_PY_DB="sessions.db") == ["There is no database at sessions.db yet.", *BEGINNING]
 
 
+def test_a_last_session_that_was_changed_by_other_means_is_named(tmp_path: Path) -> None:
+    (session_id,) = make(tmp_path / "sessions.db", "Fix the build")
+    with closing(sqlite3.connect(tmp_path / "sessions.db")) as database:
+        database.execute("UPDATE sessions SET title = 'forged'")
+        database.commit()
+    found = "\n".join(lines(tmp_path, FLUE_PY_DB="sessions.db", code=1))
+    assert session_id in found
+    assert "There are no sessions" not in found
+
+
 # -- sessions ---------------------------------------------------------------------------------------------------------
 
 

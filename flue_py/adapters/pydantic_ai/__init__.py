@@ -63,6 +63,7 @@ from flue_py.errors import (
     RevisionConflict,
     SessionExists,
     SessionNotFound,
+    damaged_session,
     shown,
 )
 from flue_py.sessions.batch import Atomic
@@ -155,7 +156,7 @@ def _says_all(info: SessionInfo, fields: JsonObject | None) -> bool:
 async def records(store: Store, scope: str | None, limit: int | None, last_seen: Known) -> list[Current]:
     """Return the conversations that this adapter has written, newest first, at most ``limit`` of them.
 
-    Nothing but the session is read of one that has not changed since it was ``last_seen``.
+    Nothing but the session is read of one that has not changed since it was ``last_seen``. Raises `CorruptStore`.
     """
     currents: list[Current] = []
     cursor = None
@@ -163,6 +164,8 @@ async def records(store: Store, scope: str | None, limit: int | None, last_seen:
     size = _PAGE if limit is None else min(_PAGE, limit + _SPARE)
     while limit is None or len(currents) < limit:
         page = await store.list_sessions(scope=where, order_by="updated", limit=size, cursor=cursor)
+        for session_id in page.damaged:
+            raise damaged_session(session_id)
         ours = [info for info in page.sessions if FIELD in info.metadata_text and kept_in(info) is not None]
         while ours and (limit is None or len(currents) < limit):
             count = len(ours) if limit is None else limit - len(currents)

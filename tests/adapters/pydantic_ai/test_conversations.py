@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from pydantic_ai.usage import RunUsage
 
 import flue_py
 from flue_py.adapters.pydantic_ai import FlueConversationStore
+from flue_py.errors import CorruptStore
 from tests.adapters.pydantic_ai.stores import PLACES, Scenario, Seen, answered, asked, opened, the_same, turns
 from tests.checks import raises
 from tests.postgres import NewDatabase
@@ -335,5 +338,17 @@ def test_a_conversation_without_a_scope_is_in_that_of_the_store() -> None:
                 assert [record.conversation_id for record in await again.list_conversations()] == [f"of {scope}"]
             assert await again.read_record("of t1") is None
             assert {info.scope for info in (await store.list_sessions()).sessions} == {"t1", "t2"}
+
+    asyncio.run(run())
+
+
+def test_a_conversation_that_was_changed_by_other_means_is_named(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with flue_py.open(tmp_path / "s.db") as store:
+            await FlueConversationStore(store).save(Conversation(messages=turns(1), conversation_id="a"))
+            with closing(sqlite3.connect(tmp_path / "s.db")) as database:
+                database.execute("UPDATE sessions SET title = 'forged'")
+                database.commit()
+            await raises(CorruptStore, FlueConversationStore(store).list_conversations())
 
     asyncio.run(run())
