@@ -132,13 +132,15 @@ class Desks:
         async with desk.turn:
             for attempt in range(_RETRIES):
                 place, desk.place = desk.place, None
+                is_fresh = place is None
                 if place is None:
                     place = Live(store, await layout.session_to_write(store, address, owner))
                 try:
                     await work(place)
                 except (LeafConflict, RevisionConflict) as error:
-                    # It is no use again where it is about the leaf that was read.
-                    is_seen = isinstance(error, LeafConflict) and error.actual == place.leaf_id
+                    # It is no use again where it is about the leaf that was read just now. A place of an earlier write
+                    # may be behind what its caller has read.
+                    is_seen = is_fresh and isinstance(error, LeafConflict) and error.actual == place.leaf_id
                     if is_seen or attempt + 1 == _RETRIES:
                         raise
                 except SessionNotFound:

@@ -367,6 +367,22 @@ def test_what_others_append_while_a_graph_runs_is_a_conflict_and_what_it_finds_i
         pass
 
 
+def test_a_late_write_of_a_task_leaves_nothing_behind_that_refuses_what_is_put_next(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    turn = {"role": "user", "content": "By another."}
+    with FlueSaver.from_conn_string(path) as saver, flue_py.sync.open(path) as store:
+        graph = chat(saver, answers(2))
+        graph.invoke({"messages": [("user", "One?")]}, thread("t"))
+        ran: Any = saver.get_tuple(thread("t"))
+        session = store.open_session("t")
+        session.append_message(turn)
+        saver.put_writes(ran.config, [("x", 1)], "late")
+        session.refresh()
+        session.append_message(turn)
+        said = graph.invoke({"messages": [("user", "Two?")]}, thread("t"))["messages"]
+        assert [message.text for message in said][2:4] == ["By another.", "By another."]
+
+
 def test_messages_of_others_are_not_taken_for_those_that_another_serializer_wrote(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
 
