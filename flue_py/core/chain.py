@@ -27,19 +27,6 @@ NO_PARENT = bytes(2 * HALF)
 Fields: TypeAlias = tuple[str, str, str | None, str | None, int, int, int, str | None]
 """The fields of an entry beside its payload: id, kind, role, source, revision, ordinal, time in microseconds, extra."""
 
-
-ABOUT = (
-    "key", "title", "auto_title", "metadata", "forked_from_session", "config_path", "completed_at", "trashed_at",
-    "created_at",
-)  # fmt: skip
-PLACE = ("tree_id", "task_depth", "active_slot")
-STATE = (
-    "session_key", "id", "scope", "kind", "forked_from_entry", "cwd", "leaf", "revision", "entry_count",
-    "message_count", "first_message", "spent_tokens", "spent_cost", "unpriced_calls", "unknown_calls", "updated_at",
-    "active_at",
-)  # fmt: skip
-"""The columns of a session that the parts of its head cover."""
-
 _SEAL = b',"seal":"%b"}}'
 _SEALED = len(_SEAL % bytes(2 * HALF))
 _encode = Encoder().encode
