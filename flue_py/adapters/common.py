@@ -304,6 +304,7 @@ class Cache(Generic[Value]):
         self._size = size
         self._values: OrderedDict[Hashable, Value] = OrderedDict()
         self._lock = threading.RLock()
+        self._epoch = 0
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._values
@@ -332,6 +333,13 @@ class Cache(Generic[Value]):
             self._values.move_to_end(key)
             if len(self._values) > self._size:
                 self._values.popitem(last=False)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Forget what was remembered in another epoch of the store: texts may have been erased since."""
+        with self._lock:
+            if epoch != self._epoch:
+                self._values.clear()
+                self._epoch = epoch
 
 
 # The key of a session: the framework's id, if that can be a key

@@ -32,6 +32,7 @@ from flue_py.adapters.langgraph import layout
 from flue_py.adapters.langgraph.layout import Address, Place, Record, ThreadOwned, Values, entry_id, release
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, encode_json
+from flue_py.core.redaction import REDACTED
 from flue_py.errors import (
     InvalidArgument,
     InvalidEntry,
@@ -117,8 +118,10 @@ class _Desk:
 class Desks:
     """The sessions that a process writes to. Its threads and tasks take turns, so that they meet no conflict."""
 
-    def __init__(self) -> None:
+    def __init__(self, begin: Callable[[Store], Awaitable[None]]) -> None:
         self._desks: Cache[_Desk] = Cache(_PLACES)
+        self._begin = begin
+        """What is called before a session is read anew."""
 
     async def write(
         self, store: Store, address: Address, owner: str | None, work: Callable[[Place], Awaitable[None]]
@@ -134,6 +137,7 @@ class Desks:
                 place, desk.place = desk.place, None
                 is_fresh = place is None
                 if place is None:
+                    await self._begin(store)
                     place = Live(store, await layout.session_to_write(store, address, owner))
                 try:
                     await work(place)
@@ -183,6 +187,7 @@ async def tuples_of(
             if stored == layout.LINE
             else values.loaded(loaded[stored["at"]] if isinstance(stored, dict) and "at" in stored else stored)
             for channel, stored in record.values.items()
+            if not (isinstance(stored, dict) and "at" in stored) or stored["at"] in loaded
         }
         rest = cast("dict[str, Any]", values.loaded(record.checkpoint))
         checkpoint = {**rest, "id": record.id, "channel_values": channel_values}
@@ -216,10 +221,15 @@ async def _line(session: Session, record: Record, below: Below, values: Values, 
 
 
 async def _loaded(session: Session, records: Sequence[Record]) -> Mapping[JsonValue, JsonValue]:
+    """Return the values that stand in entries of their own, by these. A channel has none if that was redacted."""
     stored_values = (stored for record in records for stored in record.values.values())
     ids = [*{str(stored["at"]) for stored in stored_values if isinstance(stored, dict) and "at" in stored}]
     entries = await session.get_entries(ids) if ids else []
-    return {id: None if entry is None else entry.data for id, entry in zip(ids, entries, strict=True)}
+    return {
+        id: None if entry is None else entry.data
+        for id, entry in zip(ids, entries, strict=True)
+        if entry is None or REDACTED not in entry.fields
+    }
 
 
 # Writing checkpoints and task writes
@@ -251,8 +261,7 @@ class Checkpoints(layout.Finding):
 
     def __init__(self) -> None:
         super().__init__()
-        self._desks = Desks()
-        self.lines = layout.Lines()
+        self._desks = Desks(self.begin)
         self._free: Cache[int] = Cache(_NUMBERS)
         """The number of the next writes of a checkpoint."""
 
@@ -641,6 +650,7 @@ async def delta_history(
     store: Store, *, checkpoints: Checkpoints, values: Values, address: Address, channels: Sequence[str]
 ) -> Mapping[str, DeltaChannelHistory]:
     """Return the writes to each channel above a checkpoint, oldest first, back to where its value is stored."""
+    await checkpoints.begin(store)
     history: dict[str, DeltaChannelHistory] = {channel: {"writes": []} for channel in channels}
     session = await find_session(store, address.key)
     if session is None or not channels:
@@ -755,6 +765,7 @@ async def _keep(
     store: Store, thread: str, choose: Callable[[Session], Awaitable[list[Record]]], checkpoints: Checkpoints
 ) -> None:
     """Write a thread anew with the chosen checkpoints of each of its sessions, unless these are all."""
+    await checkpoints.begin(store)
     for attempt in range(_RETRIES):
         parts = []
         is_changed = False
@@ -811,6 +822,7 @@ async def _write_anew(store: Store, parts: Sequence[_Part], checkpoints: Checkpo
 
 async def copy_thread(store: Store, *, source: str, target: str, checkpoints: Checkpoints) -> None:
     """Fork the sessions of a thread, and copy the checkpoints on other branches into the forks. One transaction."""
+    await checkpoints.begin(store)
     for attempt in range(_RETRIES):
         parts = await layout.sessions_of_thread(store, source)
         if not parts:
@@ -892,6 +904,7 @@ class Listing(Struct):
 
     async def next_page(self, store: Store) -> list[CheckpointTuple]:
         """Return the next checkpoints; none at the end."""
+        await self.checkpoints.begin(store)
         if self.streams is None:
             self.streams = await self._opened(store)
         size = _LISTING_PAGE if self.left is None else max(0, min(_LISTING_PAGE, self.left))
@@ -939,10 +952,8 @@ class Listing(Struct):
         stream.is_begun = True
         while not stream.found and not stream.is_read:
             limit = min(_MOST, max(wanted, 10 if self.filter else 1))
-            page = await self.checkpoints.page(session, after=stream.after, limit=limit)
-            stream.is_read = len(page) < limit
-            if page:
-                stream.after = page[-1].entry_id
+            page, stream.after = await self.checkpoints.page(session, after=stream.after, limit=limit)
+            stream.is_read = stream.after is None
             stream.found = [record for record in page if self._is_asked(record)]
 
     def _is_asked(self, record: Record) -> bool:
@@ -1069,6 +1080,7 @@ class FlueSaver(BaseCheckpointSaver[str]):
         address = layout.address_of(config)
 
         async def get(store: Store) -> CheckpointTuple | None:
+            await self._checkpoints.begin(store)
             session = await find_session(store, address.key)
             if session is None:
                 return None

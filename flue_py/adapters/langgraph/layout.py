@@ -48,6 +48,7 @@ from flue_py.core.context import latest_compaction, project_kept, uncompaction
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, EXCLUSION, SHOWN_KINDS
+from flue_py.core.redaction import REDACTED
 from flue_py.core.usage import billed_by
 from flue_py.errors import CorruptStore, InvalidArgument, InvalidEntry, RevisionConflict, SessionExists, shown
 from flue_py.providers.base import fields_of, listed
@@ -559,6 +560,11 @@ class Line(Frozen):
         return stored | {name: id for name, id in names.items() if id is not None}
 
 
+def is_checkpoint(entry: Entry) -> bool:
+    """Return whether an entry is one of a checkpoint, and not the tombstone of one: nothing is known of that."""
+    return entry.kind == CHECKPOINT and REDACTED not in entry.fields
+
+
 class Record(Frozen):
     """A checkpoint as its entry has it: its values are not loaded."""
 
@@ -586,7 +592,7 @@ class Record(Frozen):
 
     @staticmethod
     def of(entry: Entry) -> Record:
-        """Return the checkpoint that an entry is. Raises `CorruptStore` if it is not one."""
+        """Return the checkpoint that an entry is (`is_checkpoint`). Raises `CorruptStore` if it is not one."""
         stored = entry.fields
         line = stored.get("line")
         values = stored.get("values")
@@ -833,7 +839,7 @@ async def numbers_of(session: Session | Place) -> Numbers:
     return numbers_in(metadata)
 
 
-# Checkpoint lookup and its cache, which is never stale, since entries never change
+# Checkpoint lookup and its cache, which is never stale within an epoch: only a redaction changes an entry
 
 _RECORDS = 512
 
@@ -852,10 +858,18 @@ class Finding:
         self._records: common.Cache[Record] = common.Cache(_RECORDS)
         self._above: common.Cache[str] = common.Cache(_RECORDS)
         """The entry of the checkpoint above an entry with writes."""
+        self.lines = Lines()
+
+    async def begin(self, store: Store) -> None:
+        """Forget what was read before texts of the store were erased. One read. Each call that reads begins so."""
+        epoch = await store.backend.read_epoch()
+        self._records.begin_epoch(epoch)
+        self._above.begin_epoch(epoch)
+        self.lines.begin_epoch(epoch)
 
     async def find(self, session: Session | Place, checkpoint_id: str) -> Record | None:
         """Return a checkpoint by its id, as it was put last; None if there is none. One read."""
-        puts = [entry for entry in await entries_put(session, checkpoint_id) if entry.kind == CHECKPOINT]
+        puts = [*filter(is_checkpoint, await entries_put(session, checkpoint_id))]
         return self._record(session, puts[-1]) if puts else None
 
     async def newest(self, session: Session, values: Values) -> Record | None:
@@ -896,14 +910,19 @@ class Finding:
         above = next((at for at, entry in enumerate(path, 1) if entry.id == record.entry_id), None)
         return above is not None and not any(entry.kind in {*SHOWN_KINDS, EXCLUSION} for entry in path[above:])
 
-    async def page(self, session: Session, *, after: str | None, limit: int) -> list[Record]:
-        """Return a page of the checkpoints of a session, the last one first, behind the entry ``after``."""
+    async def page(self, session: Session, *, after: str | None, limit: int) -> tuple[list[Record], str | None]:
+        """Return a page of the checkpoints of a session, the last one first, behind the entry ``after``.
+
+        The second value is the entry that the next page comes behind; None at the end.
+        """
         entries = await session.entries(kind=CHECKPOINT, newest_first=True, after=after, limit=limit)
-        return [self._record(session, entry) for entry in entries]
+        records = [self._record(session, entry) for entry in entries if is_checkpoint(entry)]
+        return records, entries[-1].id if len(entries) == limit else None
 
     async def all(self, session: Session) -> list[Record]:
         """Return every checkpoint of a session, each as it was put last, in the order of their ids. O(checkpoints)."""
-        in_order = [self._record(session, entry) async for entry in _entries_of_kind(session, CHECKPOINT)]
+        entries = [entry async for entry in _entries_of_kind(session, CHECKPOINT)]
+        in_order = [self._record(session, entry) for entry in entries if is_checkpoint(entry)]
         records = {record.id: record for record in in_order}
         return [records[id] for id in sorted(records)]
 
@@ -923,10 +942,10 @@ class Finding:
         if entry is not None and entry.kind == WRITES:
             above = entry.fields.get("after")
             entry = await session.get_entry(above) if isinstance(above, str) else None
-        if entry is None or entry.kind != CHECKPOINT:
-            # Entries that somebody else has added, or the middle of entries that were put at once.
+        if entry is None or not is_checkpoint(entry):
+            # Entries that somebody else has added, the middle of entries that were put at once, or a tombstone.
             path = await session.get_active_path(leaf=entry_id)
-            entry = next((entry for entry in reversed(path) if entry.kind == CHECKPOINT), None)
+            entry = next(filter(is_checkpoint, reversed(path)), None)
         return None if entry is None else self._record(session, entry)
 
 
@@ -961,6 +980,10 @@ class Lines:
 
     def __init__(self) -> None:
         self._known: common.Cache[tuple[Kept, ...]] = common.Cache(_LINES)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Forget the lines of another epoch."""
+        self._known.begin_epoch(epoch)
 
     def note(self, session: Session | Place, entry_id: str, messages: tuple[Kept, ...]) -> None:
         """Remember the line of a checkpoint."""

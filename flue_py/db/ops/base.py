@@ -994,6 +994,15 @@ def _with_epoch(row: Row) -> tuple[SessionState, int]:
 SESSION_AND_EPOCH = statement(_with_epoch)(f"SELECT {sql.EPOCH}, {sql.STATE}{sql.STATE_FROM}{sql.LIVING}")
 
 
+EPOCH = statement(tuple[int])("SELECT value FROM flue_store WHERE name = 'epoch'")
+
+
+def read_epoch(tx: Transaction) -> int:
+    """Return the epoch (see `Backend.read_epoch`)."""
+    (epoch,) = tx.first(EPOCH) or (0,)
+    return epoch
+
+
 def read_state_and_epoch(tx: Transaction, session_id: str) -> tuple[SessionState, int]:
     """Return a session with the place of its leaf, and the epoch. Raises `SessionNotFound`."""
     row = tx.first(SESSION_AND_EPOCH, id=session_id) if is_storable(session_id) else None

@@ -104,7 +104,6 @@ KEY_HOLDERS = statement(tuple[str, str, str])(
 # -- reading a tree ---------------------------------------------------------------------------------------------------
 
 _OF_SESSIONS = "JOIN sessions s ON s.session_key = t.session_key WHERE s.tree_id = :tree_id"
-EPOCH = statement(tuple[int])("SELECT value FROM flue_store WHERE name = 'epoch'")
 SESSIONS = select(SessionRow, "s", "sessions s WHERE s.tree_id = :tree_id ORDER BY s.session_key")
 LANES = select(LaneRow, "t", "lanes t WHERE t.tree_id = :tree_id ORDER BY t.lane_id")
 ENTRIES = select(EntryRow, "t", "entries t WHERE t.tree_id = :tree_id ORDER BY t.lane_id, t.depth")
@@ -230,10 +229,9 @@ def read_whole_tree(tx: Transaction, tree_id: int) -> TreeCopy | None:
         if payer is not None:
             payers.append(payer)
             calls += _calls_of(tx, session_key)[0]
-    (epoch,) = tx.first(EPOCH) or (0,)
     return TreeCopy(
         tree_id,
-        epoch,
+        read_epoch(tx),
         sessions,
         list(tx.rows(LANES, tree_id=tree_id)),
         entries,

@@ -36,7 +36,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, interrupt
 
 import flue_py
-from flue_py.adapters.langgraph import FlueSaver, ThreadOwned
+from flue_py.adapters.langgraph import FlueSaver, ThreadOwned, layout
 from flue_py.errors import InvalidArgument, LeafConflict, SessionNotFound
 from tests.adapters.langgraph.graphs import USAGE, answers, chat, thread
 from tests.values import existing
@@ -381,6 +381,44 @@ def test_a_late_write_of_a_task_leaves_nothing_behind_that_refuses_what_is_put_n
         session.append_message(turn)
         said = graph.invoke({"messages": [("user", "Two?")]}, thread("t"))["messages"]
         assert [message.text for message in said][2:4] == ["By another.", "By another."]
+
+
+class Noted(MessagesState):
+    note: str
+
+
+@pytest.mark.parametrize("kind", ["message", layout.WRITES, layout.VALUE, layout.CHECKPOINT])
+def test_what_is_redacted_is_in_no_answer_of_a_saver_that_knew_it_and_the_graph_goes_on(
+    tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / "a.db"
+    secret = "a number that nobody should read " * 8
+
+    def ask(state: Noted) -> Any:
+        return {"messages": [AIMessage(secret)], "note": secret}
+
+    graph: Any = StateGraph(Noted).add_node("ask", ask).add_edge(START, "ask")
+    with FlueSaver.from_conn_string(path) as saver, flue_py.sync.open(path) as store:
+        app = graph.compile(checkpointer=saver)
+        app.invoke({"messages": [("user", "One?")]}, thread("t"))
+        assert secret in str(app.get_state(thread("t")).values)
+        session = store.open_session("t")
+        session.redact([entry.id for entry in session.entries() if entry.kind == kind], "asked for")
+        with FlueSaver.from_conn_string(path) as other:
+            for checkpoints in (saver, other):
+                app = graph.compile(checkpointer=checkpoints)
+                state = app.get_state(thread("t"))
+                texts = [message.text for message in state.values["messages"]]
+                shown = "[redacted: asked for]"
+                assert texts == ([shown, shown] if kind == "message" else ["One?", secret])
+                gone = kind in (layout.VALUE, layout.CHECKPOINT)
+                assert state.values.get("note") == (None if gone else secret)
+                history = [*app.get_state_history(thread("t"))]
+                assert len(history) == (0 if kind == layout.CHECKPOINT else 3)
+        said = graph.compile(checkpointer=saver).invoke({"messages": [("user", "Two?")]}, thread("t"))
+        assert [message.text for message in said["messages"]] == [*texts, "Two?", secret]
+    with checked(path):
+        pass
 
 
 def test_messages_of_others_are_not_taken_for_those_that_another_serializer_wrote(tmp_path: Path) -> None:
