@@ -42,6 +42,7 @@ from flue_py.context.request import Reshaping
 from flue_py.context.settings import ContextSettings, context_settings
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.json import JsonObject, JsonValue, encode_json
+from flue_py.core.redaction import REDACTED
 from flue_py.core.sessions import SessionInfo, check_entry_id
 from flue_py.db.runner import committed_before
 from flue_py.errors import (
@@ -77,7 +78,8 @@ __all__ = ["FlueSessionService", "copy_sessions", "names_of", "scope_of", "sent_
 # So a rewind, an undo and a fork have the state of their place. An entry that changes the state has the state in full
 # beside it (``is``), or names the entries to fold, the first of which has it in full (``in``). An entry that changes
 # nothing names the last one that did (``at``). The state is written in full whenever naming the changes since would
-# take more.
+# take more. What was redacted is no part of a state: it is that of the last entry above that still says it in full,
+# with the changes since.
 
 FIELD = "state"
 
@@ -93,9 +95,11 @@ class State(NamedTuple):
     values: JsonObject
     made_by: tuple[str, ...] = ()
 
-    def unchanged(self) -> JsonObject:
-        """Return the record of an entry that changes nothing."""
-        return {FIELD: {"at": self.made_by[-1]}} if self.made_by else {}
+    def unchanged(self, entry_id: str) -> tuple[State, JsonObject]:
+        """Return the state after an entry that changes nothing, and the record of that entry."""
+        if self.made_by:
+            return self, {FIELD: {"at": self.made_by[-1]}}
+        return self.changed({}, entry_id) if self.values else (self, {})
 
     def changed(self, delta: Mapping[str, JsonValue], entry_id: str) -> tuple[State, JsonObject]:
         """Return the state after a change by an entry, and the record of that entry. O(state)."""
@@ -116,7 +120,10 @@ def first_state(values: JsonObject, entry_id: str) -> NewEntry:
 
 
 async def state_at(entry: Entry, read: Read) -> State | None:
-    """Return the state at an entry, or None if it is not recorded there. ``read`` reads others by their ids."""
+    """Return the state at an entry, or None if it is not recorded there, or what it names was redacted.
+
+    ``read`` reads others by their ids.
+    """
     record = layout.beside_of(entry)
     change = _state_record(entry, record)
     if change is None:
@@ -126,12 +133,18 @@ async def state_at(entry: Entry, read: Read) -> State | None:
     if "is" in change:
         return State(_object(change["is"]), (entry.id,))
     ids = [str(name) for name in listed(change.get("in"))]
-    first, *others = _all_present(await read(ids), entry)
+    first, *others = named = _all_present(await read(ids), entry)
+    if any(REDACTED in other.fields for other in named):
+        return None
     values = _object((_state_record(first, layout.beside_of(first)) or {}).get("is"))
     for later in (*others, entry):
-        is_state = later.kind == layout.STATE
-        values.update(_object(later.fields.get("set")) if is_state else split_state(layout.delta_of(later)).own)
+        values.update(_change_by(later))
     return State(values, (*ids, entry.id))
+
+
+def _change_by(entry: Entry) -> JsonObject:
+    is_state = entry.kind == layout.STATE
+    return _object(entry.fields.get("set")) if is_state else split_state(layout.delta_of(entry)).own
 
 
 def storable(values: JsonObject) -> JsonValue:
@@ -145,6 +158,8 @@ def storable(values: JsonObject) -> JsonValue:
 
 
 def _state_record(entry: Entry, record: JsonObject | None) -> JsonObject | None:
+    if REDACTED in entry.fields:
+        return None
     if entry.kind == layout.STATE and entry.extra is None:
         return entry.fields
     change = None if record is None else record.get(FIELD)
@@ -231,6 +246,7 @@ async def place_of(session: Session, leaf: str | None) -> Place:
     """Return the place at a leaf. O(1), and O(path) below entries that ADK did not make."""
     at = leaf
     timestamp: float | None = None
+    changes: list[JsonObject] = []
     while at is not None:
         path = await session.get_active_path(leaf=at, limit=1 if at == leaf else _AT_ONCE)
         for entry in reversed(path):
@@ -238,9 +254,20 @@ async def place_of(session: Session, leaf: str | None) -> Place:
                 timestamp = layout.timestamp_of(entry)
             place = await recorded_place(entry, session.get_entries)
             if place is not None:
-                return place._replace(timestamp=timestamp)
+                return Place(_changed_by(place.state, changes), timestamp)
+            changes.append(_change_by(entry))
         at = path[0].parent_id
-    return Place(NOTHING, timestamp)
+    return Place(_changed_by(NOTHING, changes), timestamp)
+
+
+def _changed_by(state: State, changes: Sequence[JsonObject]) -> State:
+    """Return a state after changes, the last one first. The next entry writes it in full, if there are any."""
+    if not any(changes):
+        return state
+    values = dict(state.values)
+    for change in reversed(changes):
+        values.update(change)
+    return State(values)
 
 
 async def recorded_place(entry: Entry, read: Read) -> Place | None:
@@ -286,7 +313,7 @@ def split_state(state: JsonObject) -> Deltas:
     return parts
 
 
-# Cache of recent leaves; never stale, since the path to an entry never changes
+# Cache of recent leaves; never stale within an epoch, since only a redaction changes an entry
 
 _PLACES_MOST = 2_000
 _PLAIN = frozenset((str, int, float, bool, type(None)))
@@ -297,6 +324,10 @@ class Places:
 
     def __init__(self) -> None:
         self._places: common.Cache[Place] = common.Cache(_PLACES_MOST)
+
+    async def begin(self, store: Store) -> None:
+        """Forget what was read before texts of the store were erased. One read."""
+        self._places.begin_epoch(await store.backend.read_epoch())
 
     def note(self, session_id: str, leaf: str, place: Place) -> None:
         """Note the place at a leaf. O(1)."""
@@ -528,9 +559,8 @@ async def _write(
 ) -> None:
     deltas = split_state(layout.state_delta(new.event))
     place = await places.at(below.session_id, below.leaf, store)
-    state, record = place.state, place.state.unchanged()
-    if deltas.own:
-        state, record = state.changed(deltas.own, entry_id)
+    before = place.state
+    state, record = before.changed(deltas.own, entry_id) if deltas.own else before.unchanged(entry_id)
     planned = await _plan(store, new.event, below, record, entry_id, is_same_call=is_same_call)
 
     def collect(batch: Atomic) -> None:
@@ -703,6 +733,13 @@ class FlueSessionService(BaseSessionService):
         self._turns = Turns()
         self._places = Places()
 
+    async def _run(self, work: common.Work[_Result]) -> _Result:
+        async def begin_and_work(store: Store) -> _Result:
+            await self._places.begin(store)
+            return await work(store)
+
+        return await self._access.run(begin_and_work)
+
     # the calls of ADK
 
     async def create_session(
@@ -729,7 +766,7 @@ class FlueSessionService(BaseSessionService):
             return _service_session(whose, session.info, {**deltas.own, **shared}, None)
 
         try:
-            return await self._access.run(create)
+            return await self._run(create)
         except SessionExists:
             raise AlreadyExistsError(f"Session with id {id} already exists.") from None
 
@@ -757,7 +794,7 @@ class FlueSessionService(BaseSessionService):
                 session.events = [Event.model_validate(event.event) for event in events]
             return session
 
-        return await self._access.run(get)
+        return await self._run(get)
 
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
         """Return the sessions of a user, or of all users of an app, without their events.
@@ -782,7 +819,7 @@ class FlueSessionService(BaseSessionService):
                 sessions.append(_service_session(whose, info, state, place.timestamp))
             return sessions
 
-        sessions = await self._access.run(read)
+        sessions = await self._run(read)
         sessions.sort(key=lambda session: (session.last_update_time, session.user_id, session.id))
         return ListSessionsResponse(sessions=sessions)
 
@@ -799,7 +836,7 @@ class FlueSessionService(BaseSessionService):
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, object]:
         """Return the state that the sessions of a user share, by names without ``user:``. O(state)."""
 
-        return dict(await self._access.run(lambda store: read(store, self._places, app_name, user_id)))
+        return dict(await self._run(lambda store: read(store, self._places, app_name, user_id)))
 
     async def append_event(self, session: AdkSession, event: Event) -> Event:
         """Append an event, with the state that it changes, in one transaction, and bring ``session`` up to date.
@@ -813,7 +850,7 @@ class FlueSessionService(BaseSessionService):
         async with self._turns.of((session.app_name, session.user_id, session.id)):
             new = NewEvent(session, layout.printed_event(event))
             try:
-                is_new = await self._access.run(partial(append, places=self._places, new=new))
+                is_new = await self._run(partial(append, places=self._places, new=new))
             except SessionNotFound:
                 raise SessionNotFoundError(f"Session {session.id} not found.") from None
             except asyncio.CancelledError as cancelled:
@@ -856,7 +893,7 @@ class FlueSessionService(BaseSessionService):
             changed = {name: value for name, value in values.items() if name not in now or now[name] != value}
             await commit(store, self._places, whose, split_state(changed), lambda _: None)
 
-        await self._access.run(write)
+        await self._run(write)
 
     async def close(self) -> None:
         """Let go of the store: it is closed if it was opened here and nobody else uses it."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from flue_py.core.chain import HALF
 from flue_py.core.context import merged_range_of
 from flue_py.core.entries import Entry, entry_prefix, layout_of, referred_artifact
 from flue_py.core.erasure import Needles
-from flue_py.core.json import JsonObject, decode_json, to_json
+from flue_py.core.json import JsonObject, decode_json, decode_object, to_json
 from flue_py.core.kinds import ARTIFACT, COMPACTION, MESSAGE, SUMMARIES, message_preview, message_text, message_title
 from flue_py.core.redaction import Redaction, extra_left, is_tombstone, line_of, mark_of, texts_gone, tombstone
 from flue_py.core.sessions import Edit, Expected, Note, SessionInfo, is_storable
@@ -54,6 +55,11 @@ _NAVIGATED = 5
 
 SESSIONS_OF_TREE = statement(Row)(
     f"SELECT {sql.SESSION} FROM sessions s WHERE s.tree_id = :tree_id ORDER BY s.created_at, s.session_key"
+)
+EARLIER_MESSAGES = statement(StoredEntry)(
+    f"SELECT {sql.ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.session_key = :session_key"
+    f" AND e.kind = '{MESSAGE}' AND e.role = 'user' AND (e.revision, e.ordinal) < (:revision, :ordinal)"
+    " ORDER BY e.revision, e.ordinal"
 )
 SET_FIRST_MESSAGE = statement(Nothing)("UPDATE sessions SET first_message = :text WHERE session_key = :session_key")
 # What the title was before, and after, is in the log.
@@ -120,7 +126,7 @@ def redact(
         edit = Edit("redacted", None, None, to_json(ids).decode())
         for session in sessions:
             if session.session_key in keys:
-                _drop_derived(tx, session, taken, line_of(mark), needles)
+                _drop_derived(tx, state, session, taken, line_of(mark), needles)
                 renew_heads(tx, [session.session_key])
                 write_edits(tx, sources, read_state(tx, session.id), [edit], note)
         tx.run(NEXT_EPOCH)
@@ -208,14 +214,16 @@ def _drop_drafts(tx: Transaction, state: SessionState, text: str, line: str) -> 
         tx.run(SET_RESULT, session_key=key, idempotency_key=idempotency_key, result=to_json(outcomes).decode())
 
 
-def _drop_derived(tx: Transaction, session: SessionInfo, taken: Sequence[_Taken], line: str, needles: Needles) -> None:
+def _drop_derived(
+    tx: Transaction, state: SessionState, session: SessionInfo, taken: Sequence[_Taken], line: str, needles: Needles
+) -> None:
     """Take from a session's row what was made of its entries: the preview, and a title that a program made of it."""
     for row, text, fields in taken:
         if row.session_key != session.session_key or row.kind != MESSAGE:
             continue
         own = message_text(fields)
         is_first = session.first_message in (message_title(fields), message_preview(own)) and bool(own)
-        if is_first:
+        if is_first and _is_first(tx, state, row):
             needles.add(session.first_message)
             tx.run(SET_FIRST_MESSAGE, session_key=row.session_key, text=message_preview(line))
         if session.auto_title and (
@@ -227,6 +235,16 @@ def _drop_derived(tx: Transaction, session: SessionInfo, taken: Sequence[_Taken]
                 raise damaged_rows(session.id)
             tx.run(DROP_AUTO_TITLES, session_key=row.session_key)
             seal_anew(tx, [row.session_key])
+
+
+def _is_first(tx: Transaction, state: SessionState, row: StoredEntry) -> bool:
+    """Return whether no user message of its session before this one says anything. One may say the same."""
+    where = {"session_key": row.session_key, "revision": row.revision, "ordinal": row.ordinal}
+    where |= {"tree_id": state.tree_id}
+    earlier = chain.from_iterable(tx.pages(EARLIER_MESSAGES, **where))
+    return row.role == "user" and not any(
+        message_title(decode_object(decode_payload(checked_payload(tx, state, other)))) for other in earlier
+    )
 
 
 def _spans(tx: Transaction, state: SessionState, entry_id: str | None) -> _Spans:

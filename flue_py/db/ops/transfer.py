@@ -43,6 +43,7 @@ from flue_py.core.trees import (
 )
 from flue_py.db import sql
 from flue_py.db.ops import ledger
+from flue_py.db.ops.base import read_epoch
 from flue_py.db.ops.heads import check_heads, renew_heads
 from flue_py.db.ops.ledger import NOBODY, delete_session_budgets, key_of_target, lock_budgets, name_calls, renew_sums
 from flue_py.db.ops.seals import seal_anew, without_seals

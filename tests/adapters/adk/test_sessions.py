@@ -191,6 +191,32 @@ def test_a_large_state_that_often_changes_grows_with_its_changes(tmp_path: Path)
     with_service(str(tmp_path / "s.db"), scenario)
 
 
+@pytest.mark.parametrize("kind", ["message", "adk.state"])
+def test_what_is_redacted_is_in_no_state_of_a_service_that_knew_it(shared: str, kind: str) -> None:
+    first = {"first": "x" * 500}
+
+    async def scenario(one: FlueSessionService) -> None:
+        await one.create_session(**NAMES, state={**first, "app:a": 1})
+        for number in range(3):
+            await one.append_event(await got(one), said("It is red.", actions={"state_delta": {f"k{number}": "red"}}))
+        handle = await ours(one)
+        ids = [entry.id for entry in await handle.entries() if entry.kind == kind]
+        await handle.redact(ids[-2:], "asked for")
+        stays = {**first, "k0": "red"} if kind == "message" else {"k0": "red", "k1": "red", "k2": "red"}
+        async with FlueSessionService(shared) as other:
+            for service in (one, other):
+                session = await got(service)
+                assert session.state == stays | {"app:a": 1}
+                (listed,) = (await service.list_sessions(app_name=APP, user_id=USER)).sessions
+                assert listed.state == session.state
+        await one.append_event(session, said("And then?"))
+        await one.append_event(session, said("Then.", actions={"state_delta": {"end": 3}}))
+        async with FlueSessionService(shared) as other:
+            assert (await got(other)).state == stays | {"app:a": 1, "end": 3}
+
+    with_service(shared, scenario)
+
+
 def test_a_session_begun_by_hand_is_one_of_adk(target: str) -> None:
     async def scenario(service: FlueSessionService) -> None:
         await service.create_session(app_name=APP, user_id=USER, session_id="other")
