@@ -112,16 +112,16 @@ async def test_handles_that_have_read_it_before_see_the_tombstone(tmp_path: Path
         assert [change.revision for change in await session.changes(after=before)] == [before + 1]
 
 
-@inputs("at, first", [(0, LINE), (1, "ok"), (2, "ok")])
+@inputs("numbers, first", [([1], LINE), ([2], "ok"), ([3], "ok"), ([0, 1], LINE)])
 async def test_the_preview_goes_with_the_first_message_and_with_no_other_of_its_text(
-    tmp_path: Path, at: int, first: str
+    tmp_path: Path, numbers: list[int], first: str
 ) -> None:
-    said = [{"role": "user", "content": [{"type": "text", "text": ""}]}]
-    said += [{"role": role, "content": "ok"} for role in ("user", "assistant", "user")]  # type: ignore[dict-item]
+    said: list[dict[str, Any]] = [{"role": "user", "content": "<environment_context>\n</environment_context>"}]
+    said += [{"role": role, "content": "ok"} for role in ("user", "assistant", "user")]
     async with flue_py.open(tmp_path / "s.db") as store:
         session = await store.create_session()
         ids = (await session.append_messages(said)).entry_ids
-        await session.redact(ids[1 + at], "by request", by="a person")
+        await session.redact([ids[number] for number in numbers], "by request", by="a person")
         assert (await session.refresh()).first_message == first
         assert not (await store.verify()).problems
 

@@ -56,10 +56,9 @@ _NAVIGATED = 5
 SESSIONS_OF_TREE = statement(Row)(
     f"SELECT {sql.SESSION} FROM sessions s WHERE s.tree_id = :tree_id ORDER BY s.created_at, s.session_key"
 )
-EARLIER_MESSAGES = statement(StoredEntry)(
+USER_MESSAGES = statement(StoredEntry)(
     f"SELECT {sql.ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.session_key = :session_key"
-    f" AND e.kind = '{MESSAGE}' AND e.role = 'user' AND (e.revision, e.ordinal) < (:revision, :ordinal)"
-    " ORDER BY e.revision, e.ordinal"
+    f" AND e.kind = '{MESSAGE}' AND e.role = 'user' ORDER BY e.revision, e.ordinal"
 )
 SET_FIRST_MESSAGE = statement(Nothing)("UPDATE sessions SET first_message = :text WHERE session_key = :session_key")
 # What the title was before, and after, is in the log.
@@ -126,7 +125,7 @@ def redact(
         edit = Edit("redacted", None, None, to_json(ids).decode())
         for session in sessions:
             if session.session_key in keys:
-                _drop_derived(tx, state, session, taken, line_of(mark), needles)
+                _drop_derived(tx, state, session, taken, needles)
                 renew_heads(tx, [session.session_key])
                 write_edits(tx, sources, read_state(tx, session.id), [edit], note)
         tx.run(NEXT_EPOCH)
@@ -215,17 +214,18 @@ def _drop_drafts(tx: Transaction, state: SessionState, text: str, line: str) -> 
 
 
 def _drop_derived(
-    tx: Transaction, state: SessionState, session: SessionInfo, taken: Sequence[_Taken], line: str, needles: Needles
+    tx: Transaction, state: SessionState, session: SessionInfo, taken: Sequence[_Taken], needles: Needles
 ) -> None:
     """Take from a session's row what was made of its entries: the preview, and a title that a program made of it."""
+    first_messages = _first_messages(tx, state, session.session_key)
+    is_first = session.first_message not in first_messages
+    if is_first:
+        needles.add(session.first_message)
+        tx.run(SET_FIRST_MESSAGE, session_key=session.session_key, text=first_messages[0])
     for row, text, fields in taken:
         if row.session_key != session.session_key or row.kind != MESSAGE:
             continue
         own = message_text(fields)
-        is_first = session.first_message in (message_title(fields), message_preview(own)) and bool(own)
-        if is_first and _is_first(tx, state, row):
-            needles.add(session.first_message)
-            tx.run(SET_FIRST_MESSAGE, session_key=row.session_key, text=message_preview(line))
         if session.auto_title and (
             is_first or session.auto_title in own or to_json(session.auto_title) in text.encode()
         ):
@@ -237,14 +237,13 @@ def _drop_derived(
             seal_anew(tx, [row.session_key])
 
 
-def _is_first(tx: Transaction, state: SessionState, row: StoredEntry) -> bool:
-    """Return whether no user message of its session before this one says anything. One may say the same."""
-    where = {"session_key": row.session_key, "revision": row.revision, "ordinal": row.ordinal}
-    where |= {"tree_id": state.tree_id}
-    earlier = chain.from_iterable(tx.pages(EARLIER_MESSAGES, **where))
-    return row.role == "user" and not any(
-        message_title(decode_object(decode_payload(checked_payload(tx, state, other)))) for other in earlier
-    )
+def _first_messages(tx: Transaction, state: SessionState, session_key: int) -> tuple[str | None, ...]:
+    """Return what a session may list as its first message (see `verify`): without cuts, and as a line."""
+    for row in chain.from_iterable(tx.pages(USER_MESSAGES, tree_id=state.tree_id, session_key=session_key)):
+        message = decode_object(decode_payload(checked_payload(tx, state, row)))
+        if (title := message_title(message)) is not None:
+            return title, message_preview(message_text(message))
+    return (None,)
 
 
 def _spans(tx: Transaction, state: SessionState, entry_id: str | None) -> _Spans:
