@@ -186,7 +186,7 @@ class CopilotCliReader(kit.RowReader):
         parts: list[JsonValue] = []
         thoughts, content = data.get("reasoningText"), data.get("content")
         if isinstance(thoughts, str) and thoughts:
-            parts.append({"type": "thinking", "thinking": thoughts})
+            parts.append(kit.thought(thoughts))
         if content:
             parts.append({"type": "text", "text": content})
         for call in map(fields_of, listed(data.get("toolRequests"))):

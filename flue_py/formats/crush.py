@@ -170,11 +170,11 @@ def _decoded(file: JsonObject) -> str:
 
 def _answered(message: _Message) -> list[JsonValue]:
     """Return the parts of an answer: thoughts, a text, and calls."""
-    content: list[JsonValue] = []
-    for part in message.data("reasoning"):
-        if isinstance(thought := part.get("thinking"), str) and thought:
-            signed: JsonObject = {"thinkingSignature": part["signature"]} if part.get("signature") else {}
-            content.append({**kit.thought(thought), **signed})
+    content: list[JsonValue] = [
+        kit.thought(thought, part.get("signature") or None)
+        for part in message.data("reasoning")
+        if isinstance(thought := part.get("thinking"), str) and thought
+    ]
     if text := message.text():
         content.append({"type": "text", "text": text})
     for call in message.data("tool_call"):

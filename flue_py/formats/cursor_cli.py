@@ -255,7 +255,7 @@ def _parts_of(content: JsonValue) -> list[JsonValue]:
         if kind == "reasoning":
             parts.append(kit.thought(part.get("text"), part.get("signature")))
         elif kind == "redacted-reasoning":
-            parts.append({**kit.thought(""), "thinkingSignature": part.get("data"), "redacted": True})
+            parts.append(kit.thought("", None, part.get("data")))
         elif kind == "tool-call":
             call = {"type": "toolCall", "id": part.get("toolCallId"), "name": part.get("toolName")}
             parts.append({**call, "arguments": part.get("args", {})})

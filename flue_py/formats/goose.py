@@ -395,10 +395,9 @@ def sent_part(part: JsonObject) -> JsonObject | None:
     elif kind == "image" and isinstance(part.get("data"), str):
         sent = {"type": "image", **only(part, "data", "mimeType")}
     elif kind == "thinking" and isinstance(thought, str):
-        signature = part.get("signature")
-        sent = {"type": "thinking", "thinking": thought, **({"thinkingSignature": signature} if signature else {})}
+        sent = kit.thought(thought, part.get("signature") or None)
     elif kind == "redactedThinking":
-        sent = {"type": "thinking", "thinking": "", "thinkingSignature": part.get("data"), "redacted": True}
+        sent = kit.thought("", None, part.get("data"))
     elif kind in ("toolRequest", "frontendToolRequest"):
         call = fields_of(fields_of(part.get("toolCall")).get("value"))
         sent = {"type": "toolCall", "id": part.get("id"), "name": call.get("name", _UNREADABLE)}

@@ -149,10 +149,9 @@ def parse_mistral_vibe(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool
         cwd=fields_of(meta.get("environment")).get("working_directory"),
         created_us=kit.read_time(meta.get("start_time")),
     )
-    usage, payer = snapshot.get("tokenUsage"), None
-    if isinstance(usage, dict) and usage.get("totalTokens"):
-        payer = kit.SessionPart(FORMAT, "1", parsed.session, (), calls=(_spent(session_id, usage),))
-    return replace(parsed, name=titles.get(False), restates=True, payer=payer)
+    usage = fields_of(snapshot.get("tokenUsage"))
+    calls = (_spent(session_id, usage),) if usage.get("totalTokens") else ()
+    return replace(parsed, name=titles.get(False), restates=True, calls=calls)
 
 
 read_mistral_vibe = partial(GatheredReader, parse_mistral_vibe)

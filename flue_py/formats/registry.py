@@ -304,7 +304,7 @@ def _warn(text: str) -> None:
     warnings.warn(f"{text}; repair or remove the package", RuntimeWarning, stacklevel=3)
 
 
-_MODULES = {"fuseraft-repl": "fuseraft", "fuseraft-run": "fuseraft"} | dict.fromkeys(
+_MODULES = {"fuseraft-repl": "fuseraft", "fuseraft-run": "fuseraft", "kimi-cli": "kimi"} | dict.fromkeys(
     ("anthropic", "openai-chat", "openai-responses"), "lists"
 )
 """The modules of formats that are not called like theirs."""

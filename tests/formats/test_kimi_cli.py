@@ -12,7 +12,7 @@ import pytest
 
 import flue_py
 from flue_py.formats import registry
-from flue_py.formats.kimi_cli import beside_kimi_cli, looks_like_kimi_cli
+from flue_py.formats.kimi import beside_kimi_cli, looks_like_kimi_cli
 from tests.formats.transcripts import all_seen, as_lines, import_file, rows_are_accounted_for
 from tests.tables import inputs
 
