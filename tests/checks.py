@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -45,6 +45,16 @@ async def unchanged(backend: Backend) -> AsyncIterator[None]:
     before = await store_snapshot(backend)
     yield
     assert await store_snapshot(backend) == before
+
+
+@contextmanager
+def naming(*row: object) -> Iterator[None]:
+    """Have what fails inside say which row of a table it was."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"row: {row}")
+        raise
 
 
 class Refusals:

@@ -36,21 +36,21 @@ def inputs(names: str | Sequence[str], rows: Iterable[Any], ids: Any = None) -> 
         if inspect.iscoroutinefunction(test):
 
             @functools.wraps(decorated)
-            async def run(**fixtures: Any) -> None:
+            async def run(*instance: Any, **fixtures: Any) -> None:
                 failures: list[tuple[_Row, Exception]] = []
                 for number, row in enumerate(combined):
                     with _collected(failures, row), _of_its_own(fixtures, number) as own:
-                        await test(**own, **row.values)
+                        await test(*instance, **own, **row.values)
                 _tell(failures, len(combined))
 
         else:
 
             @functools.wraps(decorated)
-            def run(**fixtures: Any) -> None:
+            def run(*instance: Any, **fixtures: Any) -> None:
                 failures: list[tuple[_Row, Exception]] = []
                 for number, row in enumerate(combined):
                     with _collected(failures, row), _of_its_own(fixtures, number) as own:
-                        test(**own, **row.values)
+                        test(*instance, **own, **row.values)
                 _tell(failures, len(combined))
 
         shared = [parameter for name, parameter in parameters.items() if name not in columns]
@@ -78,6 +78,7 @@ class _Row:
 def _table(columns: list[str], rows: list[Any], ids: Any) -> list[_Row]:
     labels = [None] * len(rows) if ids is None or callable(ids) else list(ids)
     table = []
+    own_label: Any
     for row, label in zip(rows, labels, strict=True):
         if isinstance(row, type(pytest.param())):
             assert not row.marks, "a row with marks has to be a case of its own"

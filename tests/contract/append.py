@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from itertools import product
 from typing import TypedDict
 
 import pytest
@@ -16,7 +17,7 @@ from flue_py.core.ledger import CallId, NewBudget
 from flue_py.core.sessions import STORED, Appended, Deletion, Expected, Mark, NewSession, Seen
 from flue_py.core.usage import PaidCall, UsageTotals
 from flue_py.db.backend import Backend
-from tests.checks import Refusals, refused, unchanged
+from tests.checks import Refusals, naming, refused, unchanged
 from tests.samples import (
     UNKNOWN,
     add,
@@ -32,20 +33,21 @@ from tests.samples import (
     user,
 )
 from tests.sources import START_US, OpenBackend, repeating_sources
+from tests.tables import inputs
 from tests.together import outcomes, together
 from tests.values import existing
 
-REFUSED: dict[str, Callable[[], tuple[list[NewEntry], str | None]]] = {
-    "an unknown parent": lambda: ([placed(user(), "a", UNKNOWN)], "a"),
-    "its own parent": lambda: ([placed(user(), "a", "a")], "a"),
-    "a cycle": lambda: ([placed(user(), "a", "b"), placed(user(), "b", "a")], "b"),
-    "a parent that comes later": lambda: ([placed(user(), "a", "b"), placed(user(), "b")], "a"),
-    "an unknown leaf": lambda: ([placed(user(), "a")], UNKNOWN),
-    "an unknown reference": lambda: ([placed(user(), "a"), placed(compaction(UNKNOWN), "b", "a")], "b"),
-    "a parent in another tree": lambda: ([placed(user(), "a", "foreign")], "a"),
-    "a leaf in another tree": lambda: ([placed(user(), "a")], "foreign"),
-    "a parent that only a fork sees": lambda: ([placed(user(), "a", "forked")], "a"),
-    "a leaf that only a fork sees": lambda: ([], "forked"),
+REFUSED: dict[str, tuple[list[NewEntry], str | None]] = {
+    "an unknown parent": ([placed(user(), "a", UNKNOWN)], "a"),
+    "its own parent": ([placed(user(), "a", "a")], "a"),
+    "a cycle": ([placed(user(), "a", "b"), placed(user(), "b", "a")], "b"),
+    "a parent that comes later": ([placed(user(), "a", "b"), placed(user(), "b")], "a"),
+    "an unknown leaf": ([placed(user(), "a")], UNKNOWN),
+    "an unknown reference": ([placed(user(), "a"), placed(compaction(UNKNOWN), "b", "a")], "b"),
+    "a parent in another tree": ([placed(user(), "a", "foreign")], "a"),
+    "a leaf in another tree": ([placed(user(), "a")], "foreign"),
+    "a parent that only a fork sees": ([placed(user(), "a", "forked")], "a"),
+    "a leaf that only a fork sees": ([], "forked"),
 }
 
 
@@ -195,7 +197,7 @@ class AppendContract:
         assert made.created_us > START_US
         assert brought.created_us == 5
 
-    @pytest.mark.parametrize(
+    @inputs(
         "message",
         [
             {"role": "user", "content": "a\u0000b", "z": 1, "a": {"y": None, "b": [True, 1.5, -0.0, 10**15]}},
@@ -219,7 +221,7 @@ class AppendContract:
         assert list(entry.fields) == list(message)
         assert (entry.kind, entry.role, entry.source) == ("message", message["role"], "retry")
 
-    @pytest.mark.parametrize("data", [None, True, 0, "text", [1, None], {"a": 1}])
+    @inputs("data", [None, True, 0, "text", [1, None], {"a": 1}])
     async def test_unknown_kinds_survive_with_whatever_data_they_hold(self, backend: Backend, data: JsonValue) -> None:
         session = await new_session(backend, NewEntry.custom("model_change", data), NewEntry.custom("x.y:z-1", data))
         entries = await path_of(backend, session.id)
@@ -238,8 +240,9 @@ class AppendContract:
         assert appended.surrogates_replaced == 3
         assert (await path_of(backend, session.id))[0].fields["content"] == "\ufffd a \ufffd"
 
-    @pytest.mark.parametrize("name", ["half \ud800", "a\0b", "日本 🚨"])
+    @inputs("name", ["half \ud800", "a\0b", "日本 🚨"])
     async def test_names_of_models_and_providers_may_be_any_text(self, backend: Backend, name: str) -> None:
+        before = (await backend.info()).ledger_rows
         call: JsonObject = {"input": 5, "totalTokens": 5, "provider": name, "model": name, "callId": name}
         session = await new_session(backend, assistant(tokens=1, provider=name, model=name))
         assert session.leaf_id is not None
@@ -249,7 +252,7 @@ class AppendContract:
             NewEntry.compaction("x", first_kept_entry_id=session.leaf_id, tokens_before=1, calls=[call]),
         )
         assert (await session_info(backend, session.id)).spent_tokens == 6
-        assert (await backend.info()).ledger_rows == 2
+        assert (await backend.info()).ledger_rows == before + 2
 
     async def test_an_empty_append_changes_nothing(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
@@ -354,7 +357,7 @@ class AppendContract:
         await backend.undo(session.id)
         assert (await session_info(backend, session.id)).leaf_id == session.leaf_id
 
-    @pytest.mark.parametrize("where", ["nowhere", "another tree", "the fork of it", "a retracted entry"])
+    @inputs("where", ["nowhere", "another tree", "the fork of it", "a retracted entry"])
     async def test_a_reference_to_what_the_session_does_not_see_is_refused(self, backend: Backend, where: str) -> None:
         session = await new_session(backend, *talk(3))
         assert session.leaf_id is not None
@@ -496,17 +499,16 @@ class ImportContract:
         empty = await backend.import_session(NewSession(), [], leaf=None)
         assert (empty.revision, empty.leaf_id) == (0, None)
 
-    @pytest.mark.parametrize("what", REFUSED)
-    async def test_an_import_that_names_what_the_session_does_not_see_is_refused(
-        self, backend: Backend, what: str
-    ) -> None:
+    async def test_an_import_that_names_what_the_session_does_not_see_is_refused(self, backend: Backend) -> None:
         await new_session(backend, placed(user(), "foreign"))
         session = await new_session(backend, placed(user(), "base"))
         fork = await backend.fork(session.id, STORED, NewSession())
         await backend.append(fork.id, [placed(user(), "forked")])
-        entries, leaf = REFUSED[what]()
-        async with refused(backend, errors.EntryNotFound):
-            await backend.import_entries(session.id, [placed(user(), "fine", "base"), *entries], leaf=leaf)
+        refusals = Refusals(backend)
+        for what, (entries, leaf) in REFUSED.items():
+            with naming(what):
+                async with refusals.refused(errors.EntryNotFound):
+                    await backend.import_entries(session.id, [placed(user(), "fine", "base"), *entries], leaf=leaf)
 
     async def test_a_session_that_has_only_a_bill_goes_to_another_scope_with_it(self, backend: Backend) -> None:
         imported = '{"imported":{}}'
@@ -557,27 +559,23 @@ class ImportContract:
 class ConflictContract:
     """Two writers never interleave and never erase each other."""
 
-    @pytest.mark.parametrize("operation", ["append", "move", "undo", "redo", "import"])
-    @pytest.mark.parametrize("expected", ["older", "unknown", "none"])
-    async def test_an_operation_on_another_leaf_than_the_stored_one_is_refused(
-        self, backend: Backend, operation: str, expected: str
-    ) -> None:
+    async def test_an_operation_on_another_leaf_than_the_stored_one_is_refused(self, backend: Backend) -> None:
         session = await new_session(backend)
         older, _, leaf = await add(backend, session.id, *talk(3))
-        named = {"older": older, "unknown": UNKNOWN, "none": None}[expected]
-        async with refused(backend, errors.LeafConflict) as caught:
-            if operation == "append":
-                await backend.append(session.id, [user()], expected=named)
-            elif operation == "move":
-                await backend.move(session.id, older, expected=named)
-            elif operation == "undo":
-                await backend.undo(session.id, expected=named)
-            elif operation == "redo":
-                await backend.redo(session.id, expected=named)
-            else:
-                await backend.import_entries(session.id, [placed(user(), "a")], leaf="a", expected=named)
-        error = caught.value
-        assert (error.session_id, error.expected, error.actual) == (session.id, named, leaf)
+        operations: dict[str, Callable[[str | None], Awaitable[object]]] = {
+            "append": lambda named: backend.append(session.id, [user()], expected=named),
+            "move": lambda named: backend.move(session.id, older, expected=named),
+            "undo": lambda named: backend.undo(session.id, expected=named),
+            "redo": lambda named: backend.redo(session.id, expected=named),
+            "import": lambda named: backend.import_entries(session.id, [placed(user(), "a")], leaf="a", expected=named),
+        }
+        refusals = Refusals(backend)
+        for (name, operate), named in product(operations.items(), (older, UNKNOWN, None)):
+            with naming(name, named):
+                async with refusals.refused(errors.LeafConflict) as caught:
+                    await operate(named)
+                error = caught.value
+                assert (error.session_id, error.expected, error.actual) == (session.id, named, leaf)
 
     async def test_an_entry_expected_where_there_is_none_is_a_conflict(self, backend: Backend) -> None:
         session = await new_session(backend)
@@ -1014,7 +1012,7 @@ class IdempotencyContract:
             async with refusals.refused(errors.IdempotencyConflict):
                 await backend.create_task(session.id, task_id, NewSession(title=title), idempotency_key="k")
 
-    @pytest.mark.parametrize("operation", ["fork", "task"])
+    @inputs("operation", ["fork", "task"])
     async def test_the_retry_for_a_session_that_was_deleted_since_says_so(
         self, backend: Backend, operation: str
     ) -> None:

@@ -34,6 +34,7 @@ from flue_py.errors import (
 from tests.checks import Refusals, refused, unchanged
 from tests.samples import UNKNOWN, add, assistant, new_session, snapshot, talk
 from tests.sources import OpenBackend, counted_sources, repeating_sources
+from tests.tables import inputs
 from tests.together import outcomes, together
 from tests.values import existing
 
@@ -444,7 +445,7 @@ class BudgetContract:
         assert (holder.created_us, holder.expires_us) == (held.created_us, held.expires_us)
         assert await backend.get_reservation(late.id) == replace(late, state="expired")
 
-    @pytest.mark.parametrize("reclaimed", [False, True])
+    @inputs("reclaimed", [False, True])
     async def test_a_commit_after_expiry_books_what_was_spent(self, backend: Backend, reclaimed: bool) -> None:
         session = await new_session(backend)
         budget = await budget_for(backend, session.id, 100)
@@ -459,7 +460,7 @@ class BudgetContract:
         async with unchanged(backend):
             assert await backend.commit_reservation(late.id, Amounts(70)) == done
 
-    @pytest.mark.parametrize("reclaimed", [False, True])
+    @inputs("reclaimed", [False, True])
     async def test_what_expired_can_be_neither_released_nor_prolonged(self, backend: Backend, reclaimed: bool) -> None:
         session = await new_session(backend)
         await budget_for(backend, session.id, 100)
@@ -539,7 +540,7 @@ class BudgetContract:
         assert all(isinstance(answer, (Reservation, ReservationSettled)) for answer in answers)
         assert await numbers(backend, budget.id) == (done[0].used_tokens or 0, 0, 100 - (done[0].used_tokens or 0))
 
-    @pytest.mark.parametrize("unknown", [UNKNOWN, "", "a\0b", "half \ud800"])
+    @inputs("unknown", [UNKNOWN, "", "a\0b", "half \ud800"])
     async def test_what_is_unknown_is_refused_by_name(self, backend: Backend, unknown: str) -> None:
         session = await new_session(backend)
         await budget_for(backend, session.id, 100)

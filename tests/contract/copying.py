@@ -18,6 +18,7 @@ from flue_py.transfer.copy import copy_store
 from tests.checks import refused, unchanged
 from tests.samples import UNKNOWN, add, assistant, new_session, path_ids, placed, session_info, talk, tree_ids, user
 from tests.sources import counted_sources
+from tests.tables import inputs
 from tests.values import existing
 from tests.whole_stores import NOISE, copied, make_everything, told, whole_trees, with_names
 
@@ -439,9 +440,7 @@ class CatchUpContract:
         assert await told(other) == await told(backend)
         assert (await other.info()).ledger_rows == (await backend.info()).ledger_rows
 
-    @pytest.mark.parametrize(
-        "change", ["title", "metadata", "completed", "label", "link", "move", "undo", "retract", "append", "fork"]
-    )
+    @inputs("change", ["title", "metadata", "completed", "label", "link", "move", "undo", "retract", "append", "fork"])
     async def test_every_change_is_brought(self, backend: Backend, other: Backend, change: str) -> None:
         session = await new_session(backend, *talk(2))
         first, leaf = await path_ids(backend, session.id)

@@ -44,6 +44,7 @@ from tests.samples import (
     tree_ids,
     user,
 )
+from tests.tables import inputs
 from tests.values import existing
 
 OTHER_PICTURE = PICTURE[::-1]
@@ -133,7 +134,7 @@ async def pages(backend: Backend, where: DocumentFilter, limit: int) -> AsyncIte
 class AttachmentContract:
     """Pictures and files in messages, stored once for each tree."""
 
-    @pytest.mark.parametrize("shape", SHAPES)
+    @inputs("shape", SHAPES)
     async def test_a_picture_of_every_shape_comes_back_as_it_was_and_is_stored_once(
         self, backend: Backend, shape: str
     ) -> None:
@@ -437,7 +438,7 @@ class DocumentContract:
         assert await backend.get_document(new.id) == Document(info, "x")
         assert await backend.remove_document(new.id)
 
-    @pytest.mark.parametrize(
+    @inputs(
         ("field", "value"),
         [
             ("name", ""), ("name", " "), ("name", "a\nb"), ("name", "a\0b"), ("name", "\ud800"), ("name", "x" * 501),

@@ -25,6 +25,7 @@ from tests.samples import (
     tree_ids,
     user,
 )
+from tests.tables import inputs
 from tests.values import existing
 
 
@@ -113,7 +114,7 @@ class MoveContract:
         async with refused(backend, EntryNotFound):
             await backend.move(fork.id, third)
 
-    @pytest.mark.parametrize("where", ["nowhere", "another tree", "the fork of it"])
+    @inputs("where", ["nowhere", "another tree", "the fork of it"])
     async def test_a_move_to_what_the_session_does_not_see_is_refused(self, backend: Backend, where: str) -> None:
         session = await new_session(backend, *talk(2))
         fork = await backend.fork(session.id, STORED, NewSession())
@@ -478,7 +479,7 @@ class UndoContract:
         assert await undone(backend, session.id) == third
         assert await tree_ids(backend, session.id) == [first, second, third]
 
-    @pytest.mark.parametrize("operation", ["append", "move", "retract", "import"])
+    @inputs("operation", ["append", "move", "retract", "import"])
     async def test_a_new_operation_clears_redo(self, backend: Backend, operation: str) -> None:
         session = await new_session(backend)
         first, second = await add(backend, session.id, *talk(2))
@@ -788,7 +789,7 @@ class LogContract:
         async with refused(backend, EntryNotFound):
             await backend.go_back(session.id, 2)
 
-    @pytest.mark.parametrize("revision", [2, 1000, 2**62])
+    @inputs("revision", [2, 1000, 2**62])
     async def test_a_revision_that_was_not_yet_is_refused(self, backend: Backend, revision: int) -> None:
         session = await new_session(backend, *talk(2))
         async with refused(backend, InvalidArgument):

@@ -35,6 +35,7 @@ from tests.samples import (
     user,
 )
 from tests.sources import OpenBackend, counted_sources
+from tests.tables import inputs
 from tests.values import existing
 
 PATIENCE_SECONDS = 30
@@ -197,7 +198,7 @@ class ReadContract:
         assert ids_of(entries_of(await backend.read_path_since(fork.id, own[0]))) == [own[1]]
         assert ids_of(entries_of(await backend.read_path_since(fork.id, third))) == []
 
-    @pytest.mark.parametrize("leaf", ["unknown", "another tree", "the fork of it"])
+    @inputs("leaf", ["unknown", "another tree", "the fork of it"])
     async def test_a_read_at_what_the_session_does_not_see_is_refused(self, backend: Backend, leaf: str) -> None:
         session = await new_session(backend, *talk(2))
         fork = await backend.fork(session.id, STORED, NewSession())

@@ -30,6 +30,7 @@ from tests.samples import (
     session_info,
     user,
 )
+from tests.tables import inputs
 from tests.values import existing
 
 CENT = 10**10
@@ -264,7 +265,7 @@ class UsageContract:
         async with refused(backend, InvalidEntry):
             await backend.append(session.id, [assistant(tokens=5), placed(user(), "x"), placed(user(), "x")])
 
-    @pytest.mark.parametrize("batches", [1, 50])
+    @inputs("batches", [1, 50])
     async def test_totals_do_not_depend_on_how_entries_were_batched(self, backend: Backend, batches: int) -> None:
         entries = [assistant(tokens=n, dollars=n / 1000) for n in range(50)]
         session = await new_session(backend)
@@ -419,7 +420,7 @@ class LedgerContract:
 
     # -- a call id used twice ---------------------------------------------------------------------------------------
 
-    @pytest.mark.parametrize("usage", [{"input": 6}, {"reasoning": 0, "output": 1}, {"cost": {"total": 0.02}}])
+    @inputs("usage", [{"input": 6}, {"reasoning": 0, "output": 1}, {"cost": {"total": 0.02}}])
     async def test_other_numbers_under_the_same_id_are_refused(self, backend: Backend, usage: JsonObject) -> None:
         session = await new_session(backend, user())
         other = await new_session(backend, user())

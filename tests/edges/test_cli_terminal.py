@@ -189,9 +189,7 @@ PLAIN = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in 
 
 
 @pytest.mark.parametrize("surroundings", first(1, [{}, {"PYTHONUNBUFFERED": "1"}]), ids=str)
-@pytest.mark.parametrize(
-    "arguments", [["tree"], ["show", "--json"], ["export", "pi"], ["--help"], ["completion", "bash"]]
-)
+@inputs("arguments", [["tree"], ["show", "--json"], ["export", "pi"], ["--help"], ["completion", "bash"]])
 def test_an_output_that_is_full_is_one_line_of_error(
     flue: Flue, arguments: list[str], surroundings: dict[str, str]
 ) -> None:

@@ -355,6 +355,6 @@ def test_none_is_due_right_after_a_compaction_in_any_small_window(
 
 
 @pytest.mark.parametrize("window", first(1, [4_000, 2_000, 8_000, 16_000]))
-@pytest.mark.parametrize("mode", sorted(EVERYTHING))
+@inputs("mode", sorted(EVERYTHING))
 def test_none_is_due_right_after_a_compaction_with_every_block(mode: str, window: int) -> None:
     asyncio.run(check(EVERYTHING[mode], SETTINGS, window, 20, answers=True, ends_open=6))

@@ -58,7 +58,7 @@ async def found(store: flue_py.Store, words: str, **asked: object) -> list[str]:
     return shown((await store.search(words, **asked)).hits)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("words", "matches"),
     [
         ("it's", ["it's"]), ("gateway/run.py", ["gateway/run.py"]), ("POL-358", ["POL-358"]), ("@nasa", ["nasa"]),
@@ -67,11 +67,11 @@ async def found(store: flue_py.Store, words: str, **asked: object) -> list[str]:
     ],
 )  # fmt: skip
 async def test_plain_words_are_literal(store: flue_py.Store, words: str, matches: list[str]) -> None:
-    session = await store.create_session()
+    session = await store.create_session(scope=words)
     text = "it's in gateway/run.py (POL-358), says @nasa; why??? TODO: getUserName in src/db/pool.py:42, Rust语言快速"
     await session.append_message(user("nothing of interest"))
     await session.append_message(user(text))
-    answer = await store.search(words)
+    answer = await store.search(words, scope=words)
     assert len(answer.hits) == 1
     assert marked(answer.hits[0]) == matches
     assert answer.hits[0].place == "active"

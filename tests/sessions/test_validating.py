@@ -14,9 +14,10 @@ from flue_py.providers import LIMITS, broken_as_it_is, wire_request
 from flue_py.providers.lists import Said
 from tests.checks import raises
 from tests.effort import examples
+from tests.tables import inputs
 from tests.wire.hostile import histories
 
-targets = pytest.mark.parametrize("target", LIMITS)
+targets = inputs("target", LIMITS)
 CLAUDE: JsonObject = {"provider": "anthropic", "model": "claude-sonnet-4-5", "stopReason": "stop"}
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from itertools import count
 from pathlib import Path
@@ -44,10 +45,20 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 @pytest.fixture
-def made(template: Made, tmp_path: Path) -> Made:
-    copy = tmp_path / "damaged.db"
-    shutil.copy(template.path, copy)
-    return dataclasses.replace(template, path=copy)
+def anew(template: Made, tmp_path: Path) -> Callable[[], Made]:
+    """A function that makes another copy each time, for the rows of a table."""
+    numbers = count()
+
+    def copied() -> Made:
+        copy = shutil.copy(template.path, tmp_path / f"damaged{next(numbers)}.db")
+        return dataclasses.replace(template, path=Path(copy))
+
+    return copied
+
+
+@pytest.fixture
+def made(anew: Callable[[], Made]) -> Made:
+    return anew()
 
 
 async def open_rescued(path: Path) -> Backend:
@@ -100,9 +111,11 @@ def flagged(path: Path, kind: str, where: str) -> bool:
 SESSION_ID = ("sessions.id", "sessions.forked_from_session", "ledger_sessions.session_id", "task_links.child_id")
 
 
-@pytest.mark.parametrize("what", BAD)
-async def test_a_session_under_an_unusable_id_is_rescued_under_another(made: Made, tmp_path: Path, what: str) -> None:
-    bad = BAD[what]
+@inputs("what", BAD)
+async def test_a_session_under_an_unusable_id_is_rescued_under_another(
+    anew: Callable[[], Made], tmp_path: Path, what: str
+) -> None:
+    made, bad = anew(), BAD[what]
     everywhere(made.path, made.root, bad, *SESSION_ID)
     report = salvage(made.path, tmp_path / "new.db")
     assert [loss.session_id for loss in report.losses if loss.what == "session"] == ["rescued-1"]
@@ -143,11 +156,12 @@ ENTRY_ID = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("what", BAD)
-@pytest.mark.parametrize("which", [0, -1, 3])
+@inputs("what", BAD)
+@inputs("which", [0, -1, 3])
 async def test_an_entry_under_an_unusable_id_is_rescued_under_another(
-    made: Made, tmp_path: Path, what: str, which: int
+    anew: Callable[[], Made], tmp_path: Path, what: str, which: int
 ) -> None:
+    made = anew()
     old = made.entries[which]
     everywhere(made.path, old, BAD[what], *ENTRY_ID)
     with closing(sqlite3.connect(made.path)) as connection:
@@ -182,11 +196,12 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize("what", ["NUL", "an escape", "too long"])
-@pytest.mark.parametrize("name", NAMES)
+@inputs("what", ["NUL", "an escape", "too long"])
+@inputs("name", NAMES)
 async def test_other_names_that_cannot_be_used_are_given_up_and_reported(
-    made: Made, tmp_path: Path, name: str, what: str
+    anew: Callable[[], Made], tmp_path: Path, name: str, what: str
 ) -> None:
+    made = anew()
     statement, kind = NAMES[name]
     damage(made.path, (statement.format(TEXT), (BAD[what],)))
     report = salvage(made.path, tmp_path / "new.db")
@@ -200,8 +215,9 @@ async def test_other_names_that_cannot_be_used_are_given_up_and_reported(
         await backend.close()
 
 
-@pytest.mark.parametrize("what", ["an escape", "C1", "no UTF-8"])
-def test_verify_flags_ids_that_nobody_can_type(made: Made, what: str) -> None:
+@inputs("what", ["an escape", "C1", "no UTF-8"])
+def test_verify_flags_ids_that_nobody_can_type(anew: Callable[[], Made], what: str) -> None:
+    made = anew()
     everywhere(made.path, made.root, BAD[what], *SESSION_ID)
     everywhere(made.path, made.entries[0], BAD[what], *ENTRY_ID)
     if what == "no UTF-8":
@@ -238,9 +254,9 @@ async def test_what_payloads_say_of_an_entry_follows_its_new_id(tmp_path: Path) 
         await backend.close()
 
 
-@pytest.mark.parametrize("what", ["NUL", "only NUL", "too long"])
-def test_verify_flags_names_that_no_store_takes(made: Made, what: str) -> None:
-    bad = BAD[what]
+@inputs("what", ["NUL", "only NUL", "too long"])
+def test_verify_flags_names_that_no_store_takes(anew: Callable[[], Made], what: str) -> None:
+    made, bad = anew(), BAD[what]
     everywhere(made.path, made.root, bad, *SESSION_ID)
     everywhere(made.path, made.entries[0], bad, *ENTRY_ID)
     damage(made.path, (NAMES["key"][0].format(TEXT), (bad,)), ("UPDATE sessions SET scope = " + TEXT, (bad,)))

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -83,10 +84,19 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 @pytest.fixture
-def made(template: Made, tmp_path: Path) -> Made:
-    copy = tmp_path / "copy.db"
-    shutil.copy(template.path, copy)
-    return replace(template, path=copy)
+def anew(template: Made, tmp_path: Path) -> Callable[[], Made]:
+    """A function that makes another copy each time, for the rows of a table."""
+    numbers = count()
+
+    def copied() -> Made:
+        return replace(template, path=Path(shutil.copy(template.path, tmp_path / f"copy{next(numbers)}.db")))
+
+    return copied
+
+
+@pytest.fixture
+def made(anew: Callable[[], Made]) -> Made:
+    return anew()
 
 
 Parameters = tuple[object, ...]
@@ -387,15 +397,17 @@ async def test_a_budget_with_what_is_held_in_it_is_clean(made: Made) -> None:
     assert (await verified(made.path)).problems == []
 
 
-@pytest.mark.parametrize("what", DAMAGES)
-async def test_damage_is_found_and_named(made: Made, what: str) -> None:
+@inputs("what", DAMAGES)
+async def test_damage_is_found_and_named(anew: Callable[[], Made], what: str) -> None:
+    made = anew()
     damages, problem = DAMAGES[what]
     assert damage(made.path, *damages(made)) >= 1
     assert problem(made) in named((await verified(made.path)).problems)
 
 
 @inputs("column", TOTAL_COLUMNS)
-async def test_one_wrong_total_is_not_reported_all_the_way_down(made: Made, column: str) -> None:
+async def test_one_wrong_total_is_not_reported_all_the_way_down(anew: Callable[[], Made], column: str) -> None:
+    made = anew()
     damage(made.path, (ENTRY.format(f"{column} = {column} + 1"), (second(made),)))
     assert named((await verified(made.path)).problems) <= {
         ("wrong totals", f"entry {each}") for each in made.entries[1:3]
@@ -425,8 +437,11 @@ KEYS = {
 """Of each table that names sessions by key: the column that does, and its primary key."""
 
 
-@pytest.mark.parametrize("table", KEYS)
-async def test_rows_of_a_session_that_is_not_there_are_named_by_their_table(made: Made, table: str) -> None:
+@inputs("table", KEYS)
+async def test_rows_of_a_session_that_is_not_there_are_named_by_their_table(
+    anew: Callable[[], Made], table: str
+) -> None:
+    made = anew()
     column, key = KEYS[table]
     damage(made.path, EDIT)
     one_row = f"({key}) = (SELECT {key} FROM {table} LIMIT 1)"
@@ -556,8 +571,9 @@ def flip(path: Path, offset: int, bits: int) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("bit", range(8))
-async def test_a_bit_that_flips_in_a_payload_is_found_and_the_entry_named(made: Made, bit: int) -> None:
+@inputs("bit", range(8))
+async def test_a_bit_that_flips_in_a_payload_is_found_and_the_entry_named(anew: Callable[[], Made], bit: int) -> None:
+    made = anew()
     data = made.path.read_bytes()
     assert data.count(NEEDLE.encode()) == 1
     flip(made.path, data.index(NEEDLE.encode()) + 4, 1 << bit)

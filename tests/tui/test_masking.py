@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.adapters.needed import needs
+from tests.tables import inputs
 
 needs("tui", "detect_secrets")
 
@@ -28,8 +28,8 @@ SECRETS = {
 """Made up, in the forms of real ones."""
 
 
-@pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS)
-@pytest.mark.parametrize("around", ["{}", "the key {} is old", 'x = "{}"', "a\nb {}\nc", "{}\n{}", "(`{}`)"])
+@inputs("secret", SECRETS.values(), ids=SECRETS)
+@inputs("around", ["{}", "the key {} is old", 'x = "{}"', "a\nb {}\nc", "{}\n{}", "(`{}`)"])
 def test_a_key_is_hidden_whatever_stands_around_it(secret: str, around: str) -> None:
     masked = MASK.masked(around.format(secret, secret))
     assert HIDDEN in masked.text
@@ -38,7 +38,7 @@ def test_a_key_is_hidden_whatever_stands_around_it(secret: str, around: str) -> 
         assert piece not in masked.text
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("text", "shown"),
     [
         ("password = 'hunter2'", "password = '[hidden]'"),
@@ -56,7 +56,7 @@ def test_a_password_in_an_address_is_hidden() -> None:
     assert "s3cret" not in MASK.masked("postgresql://app:s3cret@db.example/x").text
 
 
-@pytest.mark.parametrize(
+@inputs(
     "text",
     [
         "commit 4aa643f0c0ffee1234567890abcdef1234567890", "the secret of the pool is its size",
@@ -85,7 +85,7 @@ def test_a_word_before_a_cut_tells_of_the_secret_behind_it(before: int, told: st
         assert secret not in masked.text
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("piece", "shown"),
     [
         ("b123 and more", "[hidden] and more"),

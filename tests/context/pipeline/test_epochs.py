@@ -56,7 +56,7 @@ def is_over_budget(found: Piped) -> bool:
 
 @pytest.mark.thorough(but=["defaults", "all"])
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("name", TRANSCRIPTS)
+@inputs("name", TRANSCRIPTS)
 def test_a_request_begins_with_the_one_before_it_until_an_epoch_begins(name: str, part: str) -> None:
     items = context_of(name)
     settings = context_settings({"epoch_tokens": 5_000, **PARTS[part]})

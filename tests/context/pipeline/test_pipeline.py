@@ -194,7 +194,7 @@ def check_report(items: Sequence[Any], chosen: ContextSettings, agent: str | Non
 
 
 @pytest.mark.thorough(but=["codex"])
-@pytest.mark.parametrize("part", range(len(EVERYTHING)))
+@inputs("part", range(len(EVERYTHING)))
 @pytest.mark.parametrize("name", TRANSCRIPTS)
 def test_real_sessions_go_through_every_part_wherever_they_end(name: str, part: int) -> None:
     items = context_of(name)
