@@ -110,6 +110,10 @@ class Chain:
         of_fields.update(above + first + _encode(fields))
         return first + of_fields.digest()
 
+    def begun(self, kind: str) -> blake2b:
+        """Return the first half of a digest, begun with a kind: to be copied, then completed as `text` does."""
+        return self._begun[kind]
+
     def text(self, above: bytes, kind: str, text: bytes) -> bytes:
         """Return the first half of a digest. O(size)."""
         digest = self._begun[kind].copy()

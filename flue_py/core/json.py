@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 import zlib
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from math import isfinite
 from types import NoneType
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias, cast, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, cast, dataclass_transform
 
 from msgspec import Struct, field
+from msgspec.json import Decoder
 
 from flue_py.errors import CorruptStore, InvalidEntry, shown
 from flue_py.lazy import lazy_module
@@ -269,10 +269,6 @@ LARGEST_INTEGER: int = 10**MAX_DIGITS - 1
 """Larger integers are refused, of either sign."""
 
 
-_PAYS_FOR_IMPORT = 1_000_000
-"""In the time that importing pydantic_core takes, the standard library reads so many characters of JSON."""
-
-
 def to_json(value: object) -> bytes:
     """Return a value of the library's own as compact JSON. Raises ValueError for half of a surrogate pair. O(size)."""
     return pydantic_core.to_json(value, inf_nan_mode="constants")
@@ -386,35 +382,17 @@ def replace_lone_surrogates(text: str) -> tuple[str, int]:
     return text, 0
 
 
-class _FastReader:
-    """The reader of pydantic_core, once it is loaded, or there was enough to read to pay for its import."""
-
-    __slots__ = ("_left", "read")
-
-    def __init__(self) -> None:
-        self._left = _PAYS_FOR_IMPORT
-        self.read: Callable[..., object] | None = None
-
-    def reader_for(self, text: str | bytes) -> Callable[..., object] | None:
-        """Return the reader; None if the standard library is to read this text."""
-        if self.read is None:
-            self._left -= len(text)
-            if self._left > 0 and "pydantic_core" not in sys.modules:
-                return None
-            self.read = pydantic_core.from_json
-        return self.read
-
-
-_FAST = _FastReader()
+_decode: Callable[[str | bytes], JsonValue] = Decoder().decode
+_decode_object: Callable[[str | bytes], JsonObject] = Decoder(dict[str, Any]).decode
+# They refuse some texts that the standard library reads: half of a surrogate pair, a number beyond the doubles.
+_REFUSED = (ValueError, RecursionError)
 
 
 def decode_json(text: str | bytes) -> JsonValue:
     """Return the value of stored JSON text, or of its UTF-8. Raises `CorruptStore` if it is not JSON."""
-    read = _FAST.read or _FAST.reader_for(text)
     try:
-        if read is not None:
-            return cast("JsonValue", read(text, allow_inf_nan=False))
-    except (ValueError, TypeError):  # a TypeError for half of a surrogate pair
+        return _decode(text)
+    except _REFUSED:
         pass
     try:
         # The standard library would take bytes of other encodings, too.
@@ -435,45 +413,21 @@ def without(fields: Mapping[str, JsonValue], *names: str) -> JsonObject:
 
 def decode_object(text: str | bytes) -> JsonObject:
     """Return the JSON object in ``text``. Raises `CorruptStore` if it is something else."""
-    read = _FAST.read
-    if read is not None:
-        try:
-            value = read(text, allow_inf_nan=False)
-        except (ValueError, TypeError):
-            value = decode_json(text)
-    else:
+    try:
+        return _decode_object(text)
+    except _REFUSED:
         value = decode_json(text)
     if not isinstance(value, dict):
         raise CorruptStore(f"a stored payload is a {type(value).__name__}, not an object; run verify() to find it")
     return value
 
 
-def decode_intact(data: bytes, digest: bytes) -> JsonObject | None:
-    """Return the JSON object in a payload's UTF-8; None if the payload does not have this digest, so is damaged.
-
-    It is `payload_digest` and `decode_object` in one call: a read of a context makes it for each message.
-    """
-    if blake2b(data, digest_size=16).digest() != digest:
-        return None
-    read = _FAST.read
-    if read is not None:
-        try:
-            value = read(data, allow_inf_nan=False)
-        except (ValueError, TypeError):
-            return decode_object(data)
-        if type(value) is dict:
-            return value
-    return decode_object(data)
-
-
-def intact_text(data: bytes | None, digest: bytes) -> str | None:
-    """Return the text of a payload's UTF-8; None if it does not have this digest, so is damaged or not all there."""
-    if data is None or blake2b(data, digest_size=16).digest() != digest:
-        return None
+def decode_objects(texts: Sequence[bytes]) -> list[JsonObject]:
+    """Return the same of each of some texts."""
     try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return None
+        return list(map(_decode_object, texts))
+    except _REFUSED:
+        return list(map(decode_object, texts))
 
 
 def payload_digest(text: str | bytes) -> bytes:

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from flue_py.core.chain import NO_PARENT
+from flue_py.core.chain import HALF, NO_PARENT
 from flue_py.core.entries import Entry
 from flue_py.core.json import encoded, splice, to_json
 from flue_py.core.kinds import ARTIFACT, without_lost
@@ -152,9 +152,14 @@ class Payloads:
         except CorruptStore as error:
             raise damaged_entry(entry_id, f"cannot be read ({error})", self._state.id) from error
 
-    def whole(self, depth: int, kind: str, above: bytes, digest: bytes, rest: bytes) -> bytes | None:
-        """Return the text that ``rest``, of an entry on the stretch, was cut from; None where it is not all there."""
+    def whole(self, depth: int, kind: str, above: bytes, digest: bytes, *columns: bytes | None) -> bytes | None:
+        """Return the text of the payload, in these three columns, of an entry on the stretch; None where it is damaged,
+        or not all there.
+        """
         try:
+            rest = self.rest("", *columns)
+            if self._tx.chain.text(above, kind, rest) == digest[:HALF]:
+                return rest
             pieces = self._pieces(rest, self._cuts("", depth))
         except CorruptStore:
             return None
@@ -595,12 +600,13 @@ def request_row(
 
 
 class Operation(NamedTuple):
-    """One operation on a session's leaf, as the log tells it."""
+    """One operation on a session's leaf, as the log tells it, and the revision that it undoes or redoes."""
 
     revision: int
     reason: str
-    from_id: str | None
-    to_id: str | None
+    from_id: str | None = None
+    to_id: str | None = None
+    undoes: int | None = None
 
 
 def move(
@@ -623,12 +629,11 @@ def move(
             from_id, to_id, revision, first_reason = json.loads(stored)
             return Moved(from_id, to_id, revision, first_reason, replayed=True)
     state.require(expected)
-    if to is not None:
-        see_entry(tx, state, to)
+    place = None if to is None else see_entry(tx, state, to)
     if to == state.leaf:
         moved = Moved(to, to, state.revision, reason)
     else:
-        moved = write_move(tx, sources, state, to, reason, note)
+        moved = write_move(tx, sources, state, place, reason, note)
     remember_result(
         tx, state, idempotency_key, "move", digest, [moved.from_id, moved.to_id, moved.revision, moved.reason]
     )
@@ -639,7 +644,7 @@ def write_move(
     tx: Transaction,
     sources: Sources,
     state: SessionState,
-    to: str | None,
+    place: Position | None,
     reason: MoveReason,
     note: Note,
     *,
@@ -648,7 +653,7 @@ def write_move(
     edits: Sequence[Edit] = (),
 ) -> Moved:
     """Set the leaf, write that down with edits, and count the session's own entries that come back or go away."""
-    revision = state.revision + 1
+    revision, to = state.revision + 1, None if place is None else place.id
     at = sources.now_us()
     after = replace(
         state,
@@ -657,11 +662,14 @@ def write_move(
         updated_at=at,
         entry_count=state.entry_count + entries_back,
         message_count=state.message_count + entries_back,
-        position=None if to is None else _position(tx, state, to),
+        position=place,
     )
     row = MoveRow(state.key, revision, state.leaf, to, reason, undoes, note.by, at, note.why)
     write_log(tx, after, [row], [edit_row(state.key, revision, edit, note, at) for edit in edits])
     write_state(tx, after)
+    # In its own lanes alone, nobody else changes the place of its leaf.
+    if place is None or place.owner_key == state.key:
+        tx.states[state.id] = after
     return Moved(state.leaf, to, revision, reason)
 
 
@@ -696,7 +704,8 @@ def retract(
         return None
     _mark_retracted(tx, sources, state, entry_id)
     is_own = row.session_key == state.key
-    return write_move(tx, sources, state, row.parent_id, "retract", note, entries_back=-1 if is_own else 0)
+    parent = None if row.parent_id is None else _position(tx, state, row.parent_id)
+    return write_move(tx, sources, state, parent, "retract", note, entries_back=-1 if is_own else 0)
 
 
 def _mark_retracted(tx: Transaction, sources: Sources, state: SessionState, entry_id: str) -> None:
@@ -730,10 +739,8 @@ def undo(tx: Transaction, sources: Sources, session_id: str, expected: Expected,
         comes_back = bring_back(tx, state, [operation.from_id])
     elif operation.reason == "back":
         comes_back = -_retract_again(tx, sources, state, operation.revision)
-    _require_target(tx, state, operation.from_id, "undo")
-    return write_move(
-        tx, sources, state, operation.from_id, "undo", note, undoes=operation.revision, entries_back=comes_back
-    )
+    place = _target(tx, state, operation.from_id, "undo")
+    return write_move(tx, sources, state, place, "undo", note, undoes=operation.revision, entries_back=comes_back)
 
 
 def redo(tx: Transaction, sources: Sources, session_id: str, expected: Expected, note: Note) -> Moved | None:
@@ -753,10 +760,8 @@ def redo(tx: Transaction, sources: Sources, session_id: str, expected: Expected,
         goes_away = -_own_entries(tx, state, operation.from_id)
     elif operation.reason == "back":
         goes_away = bring_back(tx, state, _brought_back(tx, state, operation.revision))
-    _require_target(tx, state, operation.to_id, "redo")
-    return write_move(
-        tx, sources, state, operation.to_id, "redo", note, undoes=operation.revision, entries_back=goes_away
-    )
+    place = _target(tx, state, operation.to_id, "redo")
+    return write_move(tx, sources, state, place, "redo", note, undoes=operation.revision, entries_back=goes_away)
 
 
 def bring_back(tx: Transaction, state: SessionState, ids: Sequence[str]) -> int:
@@ -828,30 +833,32 @@ def _own_entries(tx: Transaction, state: SessionState, entry_id: str) -> int:
     return int(row is not None and row.session_key == state.key)
 
 
-def _require_target(tx: Transaction, state: SessionState, target: str | None, verb: str) -> None:
-    if target is not None and find_visible(tx, state, target) is None:
+def _target(tx: Transaction, state: SessionState, target: str | None, verb: str) -> Position | None:
+    place = None if target is None else find_visible(tx, state, target)
+    if target is not None and place is None:
         raise EntryNotFound(
             state.id, target, detail=f"session {state.id!r}: cannot {verb}: entry {target!r} has been deleted"
         )
+    return place
 
 
 def _operation_to_undo(tx: Transaction, state: SessionState) -> Operation | None:
     record = _latest_record(tx, state, state.revision)
     while record is not None:
         if record.reason == "undo":
-            record = _latest_record(tx, state, record.undoes - 1)
+            record = _latest_record(tx, state, (record.undoes or 0) - 1)
         elif record.reason == "redo":
-            return _operation_at(tx, state, record.undoes)
+            return _operation_at(tx, state, record.undoes or 0)
         elif record.reason == "branch":
             record = _latest_record(tx, state, record.revision - 1)
         else:
-            return _operation_at(tx, state, record.revision)
+            return _operation_at(tx, state, record.revision) if record.reason == "append" else record
     return None
 
 
 def _operation_to_redo(tx: Transaction, state: SessionState) -> Operation | None:
     """Replay the undos and redos since the last new operation: the last one undone then comes back first."""
-    since: list[_Record] = []
+    since: list[Operation] = []
     record = _latest_record(tx, state, state.revision)
     while record is not None and record.reason in ("undo", "redo", "branch"):
         since.append(record)
@@ -859,42 +866,26 @@ def _operation_to_redo(tx: Transaction, state: SessionState) -> Operation | None
     undone: list[int] = []
     for record in reversed(since):
         if record.reason == "undo":
-            undone.append(record.undoes)
+            undone.append(record.undoes or 0)
         elif record.reason == "redo" and undone:
             undone.pop()
     return _operation_at(tx, state, undone[-1]) if undone else None
 
 
-class _Record(NamedTuple):
-    revision: int
-    reason: str
-    undoes: int = 0
-
-
-class LastMove(NamedTuple):
-    """A move of the leaf, and the revision that it undoes or redoes."""
-
-    revision: int
-    reason: str
-    undoes: int | None
-    from_id: str | None
-    to_id: str | None
-
-
-LAST_MOVE = statement(LastMove)(
-    "SELECT m.revision, m.reason, m.undoes, m.from_entry, m.to_entry FROM leaf_moves m"
+LAST_MOVE = statement(Operation)(
+    "SELECT m.revision, m.reason, m.from_entry, m.to_entry, m.undoes FROM leaf_moves m"
     " WHERE m.session_key = :session_key AND m.revision <= :revision ORDER BY m.revision DESC LIMIT 1"
 )
 
 
-def _latest_record(tx: Transaction, state: SessionState, revision: int) -> _Record | None:
-    """Return the last change of the leaf at or before a revision: a leaf move, or an append."""
+def _latest_record(tx: Transaction, state: SessionState, revision: int) -> Operation | None:
+    """Return the last change of the leaf at or before a revision: a leaf move, or an append, without its ends."""
     moved = tx.first(LAST_MOVE, session_key=state.key, revision=revision)
     appended = _last_append(tx, state, revision)
     # An import and an append to a branch have both entries and a move at their revision; the move names them.
     if appended is not None and (moved is None or appended.revision > moved.revision):
-        return _Record(appended.revision, "append")
-    return None if moved is None else _Record(moved.revision, moved.reason, moved.undoes or 0)
+        return Operation(appended.revision, "append")
+    return moved
 
 
 # From where the leaf moved next after a revision.
@@ -958,7 +949,7 @@ PARENT_OF_FIRST_IN_LANE = statement(tuple[str | None])(
 def _operation_at(tx: Transaction, state: SessionState, revision: int) -> Operation:
     moved = tx.first(LAST_MOVE, session_key=state.key, revision=revision)
     if moved is not None and moved.revision == revision:
-        return Operation(revision, moved.reason, moved.from_id, moved.to_id)
+        return moved
     last = _last_append(tx, state, revision)
     if last is None or last.revision != revision:
         raise CorruptStore(f"session {state.id!r}: revision {revision} has no entries and no move; run verify()")

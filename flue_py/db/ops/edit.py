@@ -345,6 +345,7 @@ def _go_to(
     if target == state.leaf:
         return False
     brought_back: list[str] = []
+    position = None
     if target is not None:
         position, _ = find_held(tx, state, target)
         if position is None:
@@ -352,7 +353,7 @@ def _go_to(
         brought_back = retracted_on_path(tx, state, position)
     own = bring_back(tx, state, brought_back)
     edits = [Edit("retracted", None, to_json(brought_back).decode())] if brought_back else []
-    write_move(tx, sources, state, target, "back", note, undoes=revision, entries_back=own, edits=edits)
+    write_move(tx, sources, state, position, "back", note, undoes=revision, entries_back=own, edits=edits)
     return True
 
 
@@ -418,7 +419,7 @@ def navigate(
         batch.write(tx, summary_id, batch.move("move", state.leaf, summary_id, note))
         revision = batch.revision
     elif to != state.leaf:
-        revision = write_move(tx, sources, state, to, "move", note).revision
+        revision = write_move(tx, sources, state, parent, "move", note).revision
     else:
         revision = state.revision
     target = summary_id or labelled

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property, lru_cache
-from itertools import chain, pairwise
+from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias, TypeVar, cast
 
@@ -41,7 +41,7 @@ from flue_py.core.entries import (
     settings_on,
     tail_start,
 )
-from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_json, decode_object
+from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_json, decode_object, decode_objects
 from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, EXCLUSION, MESSAGE
 from flue_py.core.sessions import (
     STORED,
@@ -58,7 +58,6 @@ from flue_py.core.sessions import (
 from flue_py.db import sql
 from flue_py.db.ops.base import (
     Payloads,
-    apart,
     checked_payload,
     checked_state,
     entries_of_rows,
@@ -178,8 +177,7 @@ def read_messages(tx: Transaction, session_id: str, *, leaf: LeafChoice = STORED
             with collector_held(position.depth - first + 1):
                 payloads = Payloads(tx, state, stretch_of(state, position, first - 1), contents=False)
                 with closing(pages_of_path(tx, state, position, first - 1, LANE_BODIES, SPANS_BODIES)) as pages:
-                    rows = chain.from_iterable(pages)
-                    messages = _messages(tx, state.tree_id, rows, summary_depth, payloads)
+                    messages = _messages(tx, pages, summary_depth, payloads)
     if messages is None:
         # What is pinned, summarized in its place, excluded or damaged is found by ids, which are not among the bodies.
         tx.require_snapshot()
@@ -271,46 +269,49 @@ def fields_of(tx: Transaction, state: SessionState, compaction: StoredEntry) -> 
 
 
 def _messages(
-    tx: Transaction, tree_id: int, rows: Iterable[StoredBody], summary_depth: int, payloads: Payloads
+    tx: Transaction, pages: Iterable[Sequence[StoredBody]], summary_depth: int, payloads: Payloads
 ) -> list[JsonObject] | None:
     """Return the messages that rows of bodies stand for, the summary at ``summary_depth`` before all others.
 
     None where an exclusion, a compaction with a system message or a damaged entry is among them, or one whose
     attachments are lost.
     """
-    messages = []
+    messages: list[JsonObject] = []
     summary: list[JsonObject] = []
-    text_of, last = tx.chain.text, NO_PARENT
-    for depth, first_above, others, digest, payload, packed, blob in rows:
-        above, last = first_above or last, digest
-        kind, created_at = MESSAGE, 0
+    begun, last = tx.chain.begun(MESSAGE), NO_PARENT
+    for page in pages:
         # What is not read along the way is not paid for: most rows are messages whose payload is text.
-        if others is not None:
-            fields = fields_in(others)
-            if fields is None or fields[1] == EXCLUSION or not tx.chain.has_fields(digest, above, fields):
+        texts: list[bytes] = []
+        for depth, first_above, others, digest, payload, packed, blob in page:
+            above, last = first_above or last, digest
+            if payload is not None and others is None:
+                hashed = begun.copy()
+                hashed.update(above[:HALF] + payload)
+                if hashed.digest() == digest[:HALF]:
+                    texts.append(payload)
+                    continue
+            kind, created_at = MESSAGE, 0
+            if others is not None:
+                fields = fields_in(others)
+                if fields is None or fields[1] == EXCLUSION or not tx.chain.has_fields(digest, above, fields):
+                    return None
+                kind, created_at = fields[1], fields[6]
+                if kind not in CONTEXT_KINDS and depth != summary_depth:
+                    continue
+            data = payloads.whole(depth, kind, above, digest, payload, packed, blob)
+            if data is None:
                 return None
-            kind, created_at = fields[1], fields[6]
-            if kind not in CONTEXT_KINDS and depth != summary_depth:
+            if others is None:
+                texts.append(data)
                 continue
-        data = payload
-        if data is None:
-            try:
-                data = apart(tx, tree_id, packed, blob)
-            except CorruptStore:
-                return None
-        if text_of(above, kind, data) != digest[:HALF]:
-            whole = payloads.whole(depth, kind, above, digest, data)
-            if whole is None:
-                return None
-            data = whole
-        if others is None:
-            messages.append(decode_object(data))
-        else:
             body = decode_json(data)
             if depth == summary_depth and isinstance(body, dict) and PROMPT in body:
                 return None
+            messages += decode_objects(texts)
+            texts.clear()
             into = summary if depth == summary_depth else messages
             into.append(synthetic_message(kind, body, created_at))
+        messages += decode_objects(texts)
     return summary + messages
 
 
