@@ -24,6 +24,7 @@ from flue_py.core.usage import NO_USAGE, PaidCall
 from flue_py.db import ops, sql
 from flue_py.db.backend import Backend
 from flue_py.db.engine import EngineTransaction, open_engine
+from flue_py.db.ops import base
 from flue_py.db.ops.ledger import ledger_sums
 from flue_py.db.ops.sessions import session_page
 from flue_py.db.runner import Insert, Nothing, Statement, Transaction, database_type
@@ -338,6 +339,21 @@ ROUNDS = 8
 """Sessions of one size fill their pages at the same append, which then writes two more for each: now in one, now in
 another. Over several it comes to the same.
 """
+
+
+async def test_a_write_after_a_move_reads_nothing_of_the_session_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with flue_py.open(":memory:") as store:
+        session = await store.create_session()
+        messages = [{"role": "user", "content": text} for text in ("one", "two", "three")]
+        ids = (await session.append_messages(messages[:2])).entry_ids
+        await session.move_leaf(ids[0])
+        seen: dict[AnyStatement, list[dict[str, object]]] = {each: [] for each in STATEMENTS.values()}
+        for name in ("rows", "first"):
+            monkeypatch.setattr(SqliteTransaction, name, noting(getattr(SqliteTransaction, name), seen))
+        await session.move_leaf(ids[1])
+        assert (await session.undo()) is not None
+        await session.append_message(messages[2])
+    assert (seen[base.SESSION_STATE], len(seen[base.LAST_MOVE]), len(seen[sql.ENTRY_POSITION])) == ([], 1, 0)
 
 
 async def test_what_an_append_writes_is_bounded(tmp_path: Path) -> None:
