@@ -876,8 +876,7 @@ class _Reading:
             # A name that is not a string is refused where the usage is written down.
             if reported is None or not isinstance(name, str):
                 continue
-            spelling = _snake_case(name)
-            node = FIELDS.get(spelling)
+            spelling, node = _field_of(name)
             if type(node) is Field:
                 self._take_number(node, reported, name)
             elif node is not None:
@@ -899,32 +898,35 @@ class _Reading:
 
     def result(self) -> ReportedUsage:
         """Return the report, by our rules for which number includes which."""
-        counts = self._counts
-        read = counts.get(Kind.CACHE_READ, 0)
-        for_an_hour = counts.get(Kind.CACHE_WRITE_1H, 0)
-        written = self._written(counts.get(Kind.CACHE_WRITE_5M, 0) + for_an_hour)
-        prompt = counts.get(Kind.INPUT, 0)
+        counts, count = self._counts, self._counts.get
+        read, for_an_hour = count(Kind.CACHE_READ, 0), count(Kind.CACHE_WRITE_1H, 0)
+        written = self._written(count(Kind.CACHE_WRITE_5M, 0) + for_an_hour)
+        prompt = count(Kind.INPUT, 0)
         if self._subtracts_cache:
             prompt = self._less("input", prompt, read + written, "the cache")
-        prompt += counts.get(Kind.MORE_INPUT, 0)
-        thoughts = counts.get(Kind.THOUGHTS, 0)
-        reasoning = counts.get(Kind.REASONING, thoughts)
-        output = self._output(counts.get(Kind.OUTPUT, 0) + thoughts, prompt + read + written, reasoning)
-        kinds = prompt + output + read + written
-        total = counts.get(Kind.TOTAL, kinds)
+        prompt += count(Kind.MORE_INPUT, 0)
+        thoughts = count(Kind.THOUGHTS, 0)
+        reasoning = count(Kind.REASONING, thoughts)
+        request = prompt + read + written
+        output = self._output(count(Kind.OUTPUT, 0) + thoughts, request, reasoning)
+        kinds = request + output
+        total = count(Kind.TOTAL, kinds)
         if total > MAX_AMOUNT or kinds > MAX_AMOUNT:
             self._oddities.append(f"{self._where}: its numbers come to more than {MAX_AMOUNT}; none is counted")
             return ReportedUsage(oddities=tuple(self._oddities))
-        for_an_hour = self._at_most("cacheWrite1h", for_an_hour, "cacheWrite", written)
-        reasoning = self._at_most("reasoning", reasoning, "output", output)
+        if for_an_hour > written:
+            for_an_hour = self._at_most("cacheWrite1h", for_an_hour, "cacheWrite", written)
+        if reasoning > output:
+            reasoning = self._at_most("reasoning", reasoning, "output", output)
         # In our own shape a kind that is not there is none.
         is_split = self._is_ours or (Kind.INPUT in counts and Kind.OUTPUT in counts)
         if total > kinds or not (is_split or (Kind.TOTAL in counts and total == kinds)):
             self._terms.setdefault(*INCOMPLETE)
         cost = self._cost()
-        costs = [*[self._dollars.get(part, 0) for part in COST_FIELDS[:-1]], cost or 0]
+        dollars = self._dollars.get
+        costs = [dollars(part, 0) for part in COST_FIELDS[:-1]] if self._dollars else (0, 0, 0, 0)
         return ReportedUsage(
-            UsageTotals(prompt, output, read, written, total, *costs),
+            UsageTotals(prompt, output, read, written, total, *costs, cost or 0),
             for_an_hour,
             reasoning,
             cost,
@@ -971,7 +973,9 @@ class _Reading:
                         )
 
     def _take_number(self, field: Field, reported: JsonValue, name: str) -> None:
-        count = _whole_number(reported)
+        # Most are small numbers: that is seen here, without a call.
+        is_small = type(reported) is int and 0 <= reported <= MAX_AMOUNT
+        count = reported if is_small else _whole_number(reported)
         if count is None:
             self._odd(name, f"{shown(reported)} is not a number of tokens from 0 to {MAX_AMOUNT}; it is not counted")
             self._terms.setdefault(*INCOMPLETE)
@@ -1066,10 +1070,9 @@ class _Reading:
         return max(0, whole - part)
 
     def _at_most(self, name: str, part: int, whole_name: str, whole: int) -> int:
-        if part > whole:
-            self._terms.setdefault(*INCOMPLETE)
-            self._odd(name, f"{part} is more than the {whole} of {whole_name}, which it is a part of; counted as that")
-        return min(part, whole)
+        self._terms.setdefault(*INCOMPLETE)
+        self._odd(name, f"{part} is more than the {whole} of {whole_name}, which it is a part of; counted as that")
+        return whole
 
     def _odd(self, name: str, oddity: str) -> None:
         self._oddities.append(f"{self._where}.{name}: {oddity}")
@@ -1163,6 +1166,13 @@ def _name_meant(spelling: str) -> str | None:
     """Return the number of tokens that a field is a misspelling of, if it looks like one."""
     names = [name for name, node in FIELDS.items() if isinstance(node, Field)]
     return next(iter(difflib.get_close_matches(spelling, names, 1, 0.75)), None)
+
+
+@lru_cache(maxsize=1024)
+def _field_of(name: str) -> tuple[str, Node | None]:
+    """Return a name in snake case, and the meaning of the field that has it."""
+    spelling = _snake_case(name)
+    return spelling, FIELDS.get(spelling)
 
 
 @lru_cache(maxsize=1024)

@@ -13,7 +13,7 @@ from flue_py.core.entries import NewEntry
 from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.core.kinds import COMPACTION, MESSAGE, message_text
 from flue_py.core.sessions import derived_id
-from flue_py.core.usage import SUMMED, PaidCall, UsageTotals, call_of, read_reported, usage_json
+from flue_py.core.usage import SUMMED, PaidCall, ReportedUsage, UsageTotals, call_of, read_reported, usage_json
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.formats import kit
 from flue_py.providers.base import fields_of, listed
@@ -348,6 +348,8 @@ _STOP_REASONS = {
 _READ = frozenset({
     "input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation",
 })  # fmt: skip
+_TERMS = frozenset({"service_tier", "server_tool_use", "inference_geo", "speed"})
+"""Fields beside the numbers that read the same in either shape."""
 
 
 def parts_of(content: JsonValue) -> JsonValue:
@@ -429,24 +431,31 @@ def _without_repeated_calls(parts: Iterable[JsonValue], called: set[str]) -> Ite
         yield translated_part(part)
 
 
-def usage_of(value: JsonValue) -> JsonObject | None:
-    """Return reported usage in the engine's shape; None if no tokens are reported. Odd numbers stay as they are."""
+def usage_of(value: JsonValue) -> tuple[JsonObject, ReportedUsage] | None:
+    """Return reported usage in the engine's shape, and how that reads; None if no tokens are reported.
+
+    Odd numbers stay as they are.
+    """
     if not isinstance(value, dict):
         return None
     usage = read_reported(value)
     if usage.oddities:
-        return dict(value)
+        return dict(value), usage
     if not usage.told:
         return None
     rest = {name: item for name, item in value.items() if name not in _READ and item is not None}
-    return {**usage_json(usage), **rest}
+    shaped = {**usage_json(usage), **rest}
+    if rest.keys() <= _TERMS:
+        return shaped, replace(usage, told=usage.told | {"totalTokens"})
+    return shaped, read_reported(shaped)
 
 
-def row_usage(row: ClaudeRow) -> JsonObject | None:
-    """Return the usage that a row of an answer reports, in the engine's shape; None if it reports none."""
+def row_usage(row: ClaudeRow) -> tuple[JsonObject, ReportedUsage] | None:
+    """Return the usage that a row of an answer reports, as `usage_of`; None if it reports none."""
     usage, dollars = usage_of(row.message.get("usage")), row.fields.get("costUSD")
     if usage is not None and isinstance(dollars, (int, float)) and not isinstance(dollars, bool):
-        usage["cost"] = {"total": dollars}
+        charged: JsonObject = {**usage[0], "cost": {"total": dollars}}
+        return charged, read_reported(charged)
     return usage
 
 
@@ -775,10 +784,9 @@ class Answers:
         last = group.rows[-1]
         messages = [row.message for row in group.rows]
         before = self.counted.get(group.key)
-        usage = self._own_usage(group)
+        usage, reported = self._own_usage(group) or (None, None)
         message = assistant_message(messages, usage)
         extra = self._entries.beside(group.node.chain, last)
-        reported = None if usage is None else read_reported(usage)
         try:
             content = kit.message_content(message, reported)
         except InvalidEntry as error:
@@ -808,10 +816,10 @@ class Answers:
         asker.calls += [replace(call, at_us=at) for call in paid.calls]
         return replace(content, unpaid=True), extra
 
-    def _own_usage(self, group: Group) -> JsonObject | None:
+    def _own_usage(self, group: Group) -> tuple[JsonObject, ReportedUsage] | None:
         """Return the usage of the message, less that of rows of it that came long before and are counted already.
 
-        It is that of the last row that reports any.
+        It is that of the last row that reports any, as `usage_of`.
         """
         before = self.counted.get(group.key)
         usage = next((usage for row in reversed(group.rows) if (usage := row_usage(row)) is not None), None)
@@ -824,14 +832,15 @@ class Answers:
         )
         if usage is None:
             return None
-        read = read_reported(usage)
+        reported, read = usage
         own = read.totals.minus(before)
         names = {*read.told, *(("totalTokens",) if read.told else ())}
         rest: JsonObject = {name: max(0, count) for name, count in zip(_COUNTS, own[:5], strict=True) if name in names}
-        for_an_hour = usage.get("cacheWrite1h")
+        for_an_hour = reported.get("cacheWrite1h")
         if isinstance(for_an_hour, int):
             rest["cacheWrite1h"] = min(for_an_hour, max(0, own.cache_write))
-        return {**usage, **rest}
+        less = {**reported, **rest}
+        return less, read_reported(less)
 
 
 # Calls that a Claude Code transcript reports, and that no row of it is the answer of.
@@ -918,7 +927,7 @@ class Bills:
         inner = _row_of(row.line, row.raw, "assistant", {**row.fields, **names, **shown_row})
         key = self._answers.key_of(inner)
         model = kit.one_text(message.get("model"), 160) or ""
-        call = call_of(read_reported(usage), provider="anthropic", model=model, call_id=key[:200], purpose="task")
+        call = call_of(usage[1], provider="anthropic", model=model, call_id=key[:200], purpose="task")
         at = kit.read_moment(shown_row.get("timestamp")) or kit.read_moment(row.fields.get("timestamp"))
         chain = self._chains.of_agent(row, data.get("agentId"))
         self._of_agents[key] = (chain, replace(call, at_us=at))
