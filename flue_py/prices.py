@@ -393,7 +393,7 @@ class PriceBook:
             return entry
         at_us = entry.created_us
         time_of = now_us if at_us is None else lambda: at_us
-        return replace(entry, calls=tuple(self._priced(call, time_of, own) for call in entry.calls))
+        return replace(entry, calls=tuple([self._priced(call, time_of, own) for call in entry.calls]))
 
     def _rates_for(self, call: PaidCall, now_us: Callable[[], int], own: _Own) -> ModelRates | None:
         for prices in filter(None, own):

@@ -1181,7 +1181,7 @@ def checked_imported_entries(entries: Sequence[NewEntry], program: str | None = 
     one that no store can hold. O(size), of `CheckedEntries` O(entries).
     """
     if isinstance(entries, CheckedEntries):
-        return CheckedEntries(_of_program(entry, program) if entry.calls else entry for entry in entries)
+        return CheckedEntries([_of_program(entry, program) if entry.calls else entry for entry in entries])
     if isinstance(entries, (str, bytes)) or not isinstance(entries, Sequence):
         raise InvalidArgument(f"entries: should be a sequence of NewEntry, not {type(entries).__name__}")
     checked = []
@@ -1198,9 +1198,10 @@ def checked_imported_entries(entries: Sequence[NewEntry], program: str | None = 
 
 
 def _of_program(entry: NewEntry, program: str | None) -> NewEntry:
-    if program is None or all(call.agent is not None for call in entry.calls):
+    if program is None or not entry.calls:
         return entry
-    return replace(entry, calls=tuple(replace(call, agent=call.agent or program) for call in entry.calls))
+    calls = [replace(call, agent=program) if call.agent is None else call for call in entry.calls]
+    return replace(entry, calls=tuple(calls))
 
 
 def _checked(entry: NewEntry) -> NewEntry:

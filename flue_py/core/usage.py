@@ -876,7 +876,8 @@ class _Reading:
             # A name that is not a string is refused where the usage is written down.
             if reported is None or not isinstance(name, str):
                 continue
-            spelling, node = _field_of(name)
+            spelling = _snake_case(name)
+            node = FIELDS.get(spelling)
             if type(node) is Field:
                 self._take_number(node, reported, name)
             elif node is not None:
@@ -923,10 +924,9 @@ class _Reading:
         if total > kinds or not (is_split or (Kind.TOTAL in counts and total == kinds)):
             self._terms.setdefault(*INCOMPLETE)
         cost = self._cost()
-        dollars = self._dollars.get
-        costs = [dollars(part, 0) for part in COST_FIELDS[:-1]] if self._dollars else (0, 0, 0, 0)
+        costs = [self._dollars.get(part, 0) for part in COST_FIELDS[:-1]] if self._dollars else [0, 0, 0, 0]
         return ReportedUsage(
-            UsageTotals(prompt, output, read, written, total, *costs, cost or 0),
+            UsageTotals(prompt, output, read, written, total, *[*costs, cost or 0]),
             for_an_hour,
             reasoning,
             cost,
@@ -973,9 +973,7 @@ class _Reading:
                         )
 
     def _take_number(self, field: Field, reported: JsonValue, name: str) -> None:
-        # Most are small numbers: that is seen here, without a call.
-        is_small = type(reported) is int and 0 <= reported <= MAX_AMOUNT
-        count = reported if is_small else _whole_number(reported)
+        count = _whole_number(reported)
         if count is None:
             self._odd(name, f"{shown(reported)} is not a number of tokens from 0 to {MAX_AMOUNT}; it is not counted")
             self._terms.setdefault(*INCOMPLETE)
@@ -1166,13 +1164,6 @@ def _name_meant(spelling: str) -> str | None:
     """Return the number of tokens that a field is a misspelling of, if it looks like one."""
     names = [name for name, node in FIELDS.items() if isinstance(node, Field)]
     return next(iter(difflib.get_close_matches(spelling, names, 1, 0.75)), None)
-
-
-@lru_cache(maxsize=1024)
-def _field_of(name: str) -> tuple[str, Node | None]:
-    """Return a name in snake case, and the meaning of the field that has it."""
-    spelling = _snake_case(name)
-    return spelling, FIELDS.get(spelling)
 
 
 @lru_cache(maxsize=1024)

@@ -68,11 +68,9 @@ def looks_like_claude_code(first_bytes: bytes, path: str) -> bool:
     return b"\n" not in start and _BEGINNING.match(start) is not None and b'"isSidechain":' in start[:2000]
 
 
-class ClaudeRow(Struct):
+class ClaudeRow(kit.RawRow):
     """One row, with the fields that every row may have. ``message`` is empty if it has none."""
 
-    line: int
-    raw: bytes
     type: str
     fields: JsonObject
     uuid: str | None
@@ -80,11 +78,6 @@ class ClaudeRow(Struct):
     message: JsonObject
     has_message: bool
     lost_parent: bool = False
-
-    @property
-    def text(self) -> str:
-        """The row as it stands in the file."""
-        return self.raw.decode(errors="replace").strip()
 
 
 def read_claude_row(number: int, raw: bytes, notes: kit.Notes) -> ClaudeRow | None:
@@ -521,10 +514,10 @@ class Entries:
 
     def meet(self, uuid: str) -> bool:
         """Take down a row; return whether there was one with its uuid before."""
-        if self._ids.get(uuid) is not None:
-            return True
-        self._ids.put(uuid, _MERGED)
-        return False
+        before = self._ids.put(uuid, _MERGED)
+        if before is not None:
+            self._ids.put(uuid, before)
+        return before is not None
 
     def is_known(self, uuid: str) -> bool:
         """Return whether there was a row or an entry of this name."""

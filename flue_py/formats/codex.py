@@ -92,20 +92,13 @@ def looks_like_codex(first_bytes: bytes, path: str) -> bool:
     return first_bytes.startswith(b'{"timestamp":"') and b'"type":"session_meta"' in first_bytes[:200]
 
 
-class CodexRow(Struct):
+class CodexRow(kit.RawRow):
     """One row out of its envelope: its type, its payload, and the type of that."""
 
-    line: int
-    raw: bytes
     type: str
     payload: JsonObject
     timestamp: JsonValue
     kind: str
-
-    @property
-    def text(self) -> str:
-        """The row as it stands in the file."""
-        return self.raw.decode(errors="replace").strip()
 
     @property
     def is_repeating(self) -> bool:

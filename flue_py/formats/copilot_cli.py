@@ -97,7 +97,7 @@ class CopilotCliReader(kit.RowReader):
         if not self._agents:
             self._begin(fields, data)
         name = fields.get("id")
-        row = kit.Row(number, "", fields, name if kit.is_name(name) else derived_id(self._session_id, number))
+        row = kit.Row(number, b"", fields, name if kit.is_name(name) else derived_id(self._session_id, number))
         agent = self._agent_of(row, data)
         if row.type == _RECORD:
             self._record(row, fields_of(data.get("usage")), agent)

@@ -58,7 +58,7 @@ class DroidReader(kit.RowReader):
         # Some rows have no time.
         at = self._last_us = moment if moment is not None else self._last_us
         self._created_us = at if self._created_us is None else self._created_us
-        row = kit.Row(number, "", fields)
+        row = kit.Row(number, b"", fields)
         if self._chain is None:
             self._chain = kit.Chain(self._begin(row), self._notes)
         if row.type == _START and not self._start:

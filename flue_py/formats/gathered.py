@@ -216,7 +216,7 @@ class GatheredReader(kit.RowReader):
         """Read a row."""
         if fields["type"] == SESSION:
             self._read_session()
-        self._rows.append(kit.Row(number, "", fields))
+        self._rows.append(kit.Row(number, b"", fields))
 
     def _read_session(self) -> None:
         rows, self._rows = self._rows, []

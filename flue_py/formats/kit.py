@@ -95,14 +95,24 @@ MAX_NOTES = 1_000
 """How many notes of a kind a report lists. It counts them all."""
 
 
-class Row(Struct):
+class RawRow(Struct):
+    """One line of a file, with its number, from 1."""
+
+    line: int
+    raw: bytes
+
+    @property
+    def text(self) -> str:
+        """The row as it stands in the file."""
+        return self.raw.decode(errors="replace").strip()
+
+
+class Row(RawRow):
     """One line that is a JSON object with a type, and the place in the tree it turns out to have.
 
     ``lost_parent`` is the parent it names if there is no such entry; ``parent`` is then None.
     """
 
-    line: int
-    text: str
     fields: JsonObject
     id: str = ""
     parent: str | None = None
@@ -111,7 +121,7 @@ class Row(Struct):
     @property
     def type(self) -> str:
         """The type of the row, by its own word."""
-        return cast("str", self.fields["type"])
+        return self.fields["type"]  # type: ignore[return-value]
 
 
 class Notes(Struct):
@@ -169,7 +179,7 @@ def read_rows(lines: Iterable[bytes], notes: Notes) -> list[Row]:
     for number, raw in enumerate(lines, 1):
         fields = decode_row(number, raw, notes)
         if fields is not None and has_type(number, fields, notes):
-            rows.append(Row(number, raw.decode(errors="replace").strip(), fields))
+            rows.append(Row(number, raw, fields))
     return rows
 
 
@@ -670,6 +680,10 @@ def read_moment(value: JsonValue) -> int | None:
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 253_402_300_800_000:
         return int(value * 1000)
     return read_time(value)
+
+
+PRINTED_TIME = re.compile(r"\d{4}-\d\d-\d\dT(?!24)\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
+"""Matches a readable time that `iso_time` prints like that."""
 
 
 def iso_time(microseconds: int) -> str:
@@ -1212,18 +1226,20 @@ class IdTable:
         self._mask = size - 1
         self._limit = size * 2 // 3
 
-    def put(self, name: str, number: int = 0) -> None:
-        """Remember an id with its number; one that is known gets the new number."""
+    def put(self, name: str, number: int = 0) -> int | None:
+        """Remember an id with its number, and return the one that it had before; None if it did not occur."""
         key = hash((self._salt, *name.encode(errors="surrogatepass"))) << 2 & 0xFFFF_FFFF_FFFF_FFFC or 4
         slots, mask = self._slots, self._mask
         at = key >> 2 & mask
         while (there := slots[at]) and there & ~3 != key:
             at = at + 1 & mask
         slots[at] = key | number
-        if not there:
-            self._count += 1
-            if self._count > self._limit:
-                self._grow()
+        if there:
+            return there & 3
+        self._count += 1
+        if self._count > self._limit:
+            self._grow()
+        return None
 
     def get(self, name: str) -> int | None:
         """Return the number of an id; None if it did not occur."""

@@ -206,13 +206,15 @@ def new_entry(row: kit.Row, file: PiFile) -> NewEntry:
         bodies: tuple[JsonObject, ...] = ({"type": row.type, **body}, {"type": row.type, "line": row.text})
         entry, rest = kit.unreadable_entry(kind, error, file.notes, row.line, *bodies), {}
     beside.update(rest)
-    moment = kit.read_moment(row.fields.get("timestamp"))
+    time = row.fields.get("timestamp")
+    moment = kit.read_moment(time)
+    is_kept = moment is None or not (isinstance(time, str) and kit.PRINTED_TIME.fullmatch(time))
     if moment is None:
         moment = kit.read_moment(fields_of(body.get("message")).get("timestamp"))
         moment = file.created_us if moment is None else moment
         file.notes.repair(row.line, f"entry {row.id!r} has no readable timestamp")
-    if "timestamp" in row.fields and row.fields["timestamp"] != (None if moment is None else kit.iso_time(moment)):
-        beside["timestamp"] = _printable(row.fields["timestamp"])
+    if is_kept and "timestamp" in row.fields and (time, moment) != (None, None):
+        beside["timestamp"] = _printable(time)
     if row.lost_parent is not None:
         beside["parentId"] = row.lost_parent
     extra, replaced = encode_json(beside, "extra") if beside else (None, 0)
@@ -478,13 +480,12 @@ class PiReader(kit.RowReader):
                 return
         if self._file is not None and (self._announced.get(name), self._missed.get(name)) != (None, None):
             raise kit.ReadAgain
-        if self._announced.get(name) is not None:
+        if self._announced.put(name) is not None:
             self._first_lines[name] = 0
-        self._announced.put(name)
 
     def feed_row(self, number: int, raw: bytes, fields: JsonObject) -> None:
         """Read a row. Raises `UnreadableFile` if the first one is not a session header."""
-        self.read(kit.Row(number, raw.decode(errors="replace").strip(), fields))
+        self.read(kit.Row(number, raw, fields))
 
     def read(self, row: kit.Row) -> None:
         """Read a row that is decoded already. Raises `UnreadableFile` as `feed` does."""
@@ -585,7 +586,7 @@ class PiReader(kit.RowReader):
         self._known.put(row.id, _WAITING)
         self._waiting.setdefault(parent, []).append(row)
         self._waiting_count += 1
-        self._waiting_bytes += len(row.text)
+        self._waiting_bytes += len(row.raw)
         if self._waiting_count > _MAX_WAITING or self._waiting_bytes > _MAX_WAITING_BYTES:
             self._give_up_waiting("comes too much later", file)
 
@@ -615,21 +616,22 @@ class PiReader(kit.RowReader):
             self._hand_over(row, file)
             for late in reversed(self._waiting.pop(row.id, ())):
                 self._waiting_count -= 1
-                self._waiting_bytes -= len(late.text)
+                self._waiting_bytes -= len(late.raw)
                 ready.append(late)
 
     def _hand_over(self, row: kit.Row, file: PiFile) -> None:
         self._known.put(row.id, _PLACED)
         self._draft.entries.append(new_entry(row, file))
         self._draft.lines.append(row.line)
+        kind = row.type
         if row.line > self._last_line:
             self._last_line = row.line
-            leaf = row.fields.get("targetId") if row.type == LEAF else row.id
+            leaf = row.fields.get("targetId") if kind == LEAF else row.id
             if isinstance(leaf, str) and self._known.get(leaf) == _PLACED:
                 self._draft.leaves.append(leaf)
-        if row.type == SESSION_INFO:
+        if kind == SESSION_INFO:
             self._retitle(row)
-        elif row.type == LABEL:
+        elif kind == LABEL:
             self._label(row)
 
     # titles and labels: the last one in the file counts

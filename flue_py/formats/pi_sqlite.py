@@ -194,7 +194,7 @@ class _Session:
             "metadata": kit.decode_row(row.line, metadata.encode(), kit.Notes()) or metadata or None,
         }
         kept: JsonObject = {name: value for name, value in header.items() if value is not None}
-        self.reader.read(kit.Row(row.line, "", kept))
+        self.reader.read(kit.Row(row.line, b"", kept))
 
     def read(self, row: kit.Row) -> None:
         """Read a row: an entry, the name of the session or the label of an entry, or the usage of a call."""
@@ -230,14 +230,14 @@ class _Session:
         if isinstance(entry["id"], str):
             self._rows[entry["id"]] = entry
             self._last = (entry["id"], kit.one_text(entry["timestamp"]))
-        self.reader.read(kit.Row(row.line, row.text, entry))
+        self.reader.read(kit.Row(row.line, row.raw, entry))
 
     def _read_aside(self, row: kit.Row, kind: str, entry_id: JsonValue, parent: JsonValue, body: JsonObject) -> None:
         """Read a row that is no entry there as one below another, which is on no path."""
         time = row.fields.get("timestamp") or self._last[1]
         envelope: JsonObject = {"type": kind, "id": kit.one_text(entry_id), "parentId": parent, "timestamp": time}
         self._aside.add(str(entry_id))
-        self.reader.read(kit.Row(row.line, row.text, {**body, **envelope}))
+        self.reader.read(kit.Row(row.line, row.raw, {**body, **envelope}))
 
     def _path(self, entry_id: object) -> Iterator[JsonObject]:
         """Yield the entries from one up to its root."""

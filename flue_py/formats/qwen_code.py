@@ -110,7 +110,7 @@ class QwenCodeReader(kit.RowReader):
         """Read a row."""
         if self._session is None:
             self._session = self._begun(fields)
-        row = kit.Row(number, raw.decode(errors="replace").strip(), fields)
+        row = kit.Row(number, raw, fields)
         is_own, moment = self._place(row), kit.read_time(fields.get("timestamp"))
         self._last_time = moment if moment is not None else self._last_time
         source = fields_of(fields.get("forkedFrom")).get("sessionId")

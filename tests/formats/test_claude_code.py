@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.json import decode_object
-from flue_py.core.usage import NO_USAGE
+from flue_py.core.usage import NO_USAGE, read_reported
 from flue_py.errors import UnreadableFile
-from flue_py.formats.claude_code import ClaudeCodeReader, looks_like_claude_code
+from flue_py.formats.claude_code import ClaudeCodeReader, looks_like_claude_code, usage_of
 from flue_py.formats.kit import ParseReport, SessionPart
 from tests.formats.transcripts import CLAUDE, CODEX_REAL, as_lines, facts_of, lines_of
 from tests.tables import inputs
@@ -116,6 +118,26 @@ def test_what_an_answer_was_billed_by_and_the_models_of_its_steps_are_with_its_c
         (name, "claude-opus-4-5", (9, 7, 100, 0, 116), (("speed", "fast"),)),
         (f"{name}:claude-opus-5", "claude-opus-5", (30, 20, 0, 0, 50), (("speed", "fast"),)),
     ]
+
+
+@given(
+    numbers=st.dictionaries(
+        st.sampled_from(["input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"]),
+        st.sampled_from([None, 0, 5, 7.0, "8", -1]),
+    ),
+    lifetimes=st.dictionaries(
+        st.sampled_from(["ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens"]), st.sampled_from([0, 5, 100])
+    ),
+    beside=st.sampled_from([
+        {}, {"service_tier": "priority"}, {"speed": "fast"}, {"server_tool_use": {"web_search_requests": 2}},
+        {"cost": {"total": 0.5}}, {"iterations": [{"input_tokens": 9, "output_tokens": 1}]}, {"total_tokens": 90},
+    ]),
+)  # fmt: skip
+def test_usage_in_the_engines_shape_reads_as_it_was_read(
+    numbers: dict[str, Any], lifetimes: dict[str, int], beside: dict[str, Any]
+) -> None:
+    shaped = usage_of({**numbers, "cache_creation": lifetimes, **beside})
+    assert shaped is None or shaped[1] == read_reported(shaped[0])
 
 
 def test_rows_of_one_message_are_one_entry_with_the_last_usage_under_the_last_uuid() -> None:

@@ -198,7 +198,7 @@ def text(words: str, **fields: Any) -> dict[str, Any]:
 def parsed(*rows: Any, **about: Any) -> tuple[ParsedSession, Notes]:
     notes = Notes("row")
     first = {"type": SESSION, "id": "20260101_1", **about}
-    session = existing(parse_goose([Row(line, "", row) for line, row in enumerate([first, *rows], 1)], notes, True))
+    session = existing(parse_goose([Row(line, b"", row) for line, row in enumerate([first, *rows], 1)], notes, True))
     check_imported_session(session.session)
     checked_imported_entries(session.entries)
     return session, notes

@@ -93,7 +93,7 @@ TALK = [HEADER, said("One.", id="u1"), *answered("a1", "First."), said("Two.", i
 
 def parsed(*rows: Any, take_all: bool = True) -> tuple[ParsedSession, ParseReport]:
     notes = Notes("row")
-    lines = [Row(number, "", fields) for number, fields in enumerate(rows, 1)]
+    lines = [Row(number, b"", fields) for number, fields in enumerate(rows, 1)]
     session = existing(parse_kimi(lines, notes, take_all))
     return session, notes.report()
 

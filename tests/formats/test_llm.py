@@ -151,7 +151,7 @@ def heard(role: str, *parts: Any, name: str = "b2:1", **fields: Any) -> dict[str
 def context_of(*rows: dict[str, Any]) -> tuple[list[Any], Notes]:
     notes = Notes("row")
     first = {"type": "session", "session": "s"}
-    parsed = existing(parse_llm([Row(line, "", row) for line, row in enumerate([first, *rows], 1)], notes, True))
+    parsed = existing(parse_llm([Row(line, b"", row) for line, row in enumerate([first, *rows], 1)], notes, True))
     check_imported_session(parsed.session)
     checked_imported_entries(parsed.entries)
     return [json.loads(entry.payload) for entry in parsed.entries], notes

@@ -32,7 +32,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def row(number: int, kind: str, fields: dict[str, Any]) -> Row:
-    return Row(number, "", {**fields, "type": kind})
+    return Row(number, b"", {**fields, "type": kind})
 
 
 def message(name: str, role: str, *parts: dict[str, Any], at: int = 0, **fields: Any) -> list[tuple[str, Any]]:

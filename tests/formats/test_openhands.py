@@ -196,7 +196,9 @@ def parsed(*events: Any, **state: Any) -> tuple[ParsedSession, ParseReport]:
     about = {"type": "session", "data": {**STATE, **state}, "file": "x/base_state.json", "billed": ["r7"]}
     rows = [about, *({"type": "event", "name": str(at), "data": fields} for at, fields in enumerate(events))]
     notes = Notes("row")
-    session = existing(parse_openhands([Row(number, "", fields) for number, fields in enumerate(rows, 1)], notes, True))
+    session = existing(
+        parse_openhands([Row(number, b"", fields) for number, fields in enumerate(rows, 1)], notes, True)
+    )
     return session, notes.report()
 
 

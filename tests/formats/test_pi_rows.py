@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import flue_py
 from flue_py.core.json import decode_object
 from flue_py.errors import UnreadableFile
+from flue_py.formats import kit
 from flue_py.formats.kit import ParsedSession
 from tests.formats.pi_files import HEADER, as_lines, context_at, every_type, parse_pi, rule_text
 from tests.tables import inputs
@@ -454,3 +455,12 @@ def test_any_parent_links_give_a_forest_of_all_rows_that_are_on_no_cycle(parents
     assert set(ids(parsed)) == {f"e{n}" for n in range(len(parents)) if not is_on_cycle(n)}
     place = {entry.id: n for n, entry in enumerate(parsed.entries)}
     assert all(entry.parent_id is None or place[entry.parent_id] < place[entry.id] for entry in parsed.entries)
+
+
+def test_a_time_is_kept_beside_its_entry_unless_it_is_printed_the_same() -> None:
+    same = ("2025-11-20T23:33:50.805Z", "0999-01-01T00:00:00.000Z")
+    for time in same:
+        assert kit.PRINTED_TIME.fullmatch(time)
+        assert kit.iso_time(cast("int", kit.read_moment(time))) == time
+    for time in ("2025-11-20T23:33:50Z", "2025-11-20 23:33:50.805Z", "2025-11-20T24:00:00.000Z"):
+        assert not kit.PRINTED_TIME.fullmatch(time)
