@@ -1176,7 +1176,7 @@ def entries_of_pages(
     entries: list[Entry] = []
     with closing(pages):
         for row in chain.from_iterable(pages):
-            depth, _, parent, above, key, id_, kind, role, source, revision, ordinal, at, extra, digest, data, *_ = row
+            depth, _, parent, above, by, id_, kind, role, source, revision, ordinal, at, extra, digest, data, _, _ = row
             if above is None:
                 above = last if parent == last_id else _digest_above(state, row)
             # Most payloads are text, and intact: nothing else is called for them.
@@ -1187,7 +1187,7 @@ def entries_of_pages(
                 text = data.decode()
             except UnicodeDecodeError as error:
                 raise damaged_entry(id_, f"is not text ({error})", state.id) from error
-            creator = creators[key]
+            creator = creators[by]
             entries.append(Entry(id_, parent, creator, kind, role, source, depth, revision, ordinal, at, text, extra))
     return entries
 
