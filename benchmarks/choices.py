@@ -212,9 +212,9 @@ def _calls(options: Options) -> list[Line]:
 
 def _listings(options: Options) -> list[Line]:
     table = "CREATE TABLE sessions (session_key INTEGER PRIMARY KEY, active_at INT, active_slot INT, row TEXT)"
-    slot = "UPDATE sessions SET active_slot = :at >> 22 WHERE session_key = :key AND active_slot <> :at >> 22"
+    slot = "UPDATE sessions SET active_slot = :at >> 28 WHERE session_key = :key AND active_slot <> :at >> 28"
     update = "UPDATE sessions SET active_at = :at WHERE session_key = :key"
-    both = "UPDATE sessions SET active_at = :at, active_slot = :at >> 22 WHERE session_key = :key"
+    both = "UPDATE sessions SET active_at = :at, active_slot = :at >> 28 WHERE session_key = :key"
     shapes = {
         "by time": ("active_at", [update]),
         "by slot, in the same update": ("active_slot", [both]),
@@ -227,7 +227,7 @@ def _listings(options: Options) -> list[Line]:
             database,
             pages,
         ):
-            sessions = [(key, key * 5_000, key * 5_000 >> 22, "x" * 300) for key in range(1, SESSIONS + 1)]
+            sessions = [(key, key * 5_000, key * 5_000 >> 28, "x" * 300) for key in range(1, SESSIONS + 1)]
             database.executemany("INSERT INTO sessions VALUES (?, ?, ?, ?)", sessions)
             pages()
             for second in range(1, seconds + 1):

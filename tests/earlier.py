@@ -14,7 +14,7 @@ from flue_py.core.json import payload_digest
 from flue_py.db import sql
 from flue_py.db.ops.chain import SET_DIGEST
 from flue_py.db.ops.verify import ALL_LANES, LANE_ATTACHMENTS, payload_text, put_back
-from flue_py.db.runner import Transaction
+from flue_py.db.runner import Nothing, Transaction
 from flue_py.db.sql import StoredEntry
 from flue_py.db.sqlite.file import SqliteTransaction
 
@@ -27,7 +27,8 @@ def names_unchecked() -> Iterator[None]:
 
 
 def unchain(tx: Transaction) -> None:
-    """Give entries the digests that they had up to format 5: each that of its payload."""
+    """Give entries the digests that they had up to format 5, each that of its payload, and sessions their slots."""
+    tx.run(sql.statement(Nothing)("UPDATE sessions SET active_slot = active_at >> 22"))
     for lane in tx.rows(ALL_LANES):
         where = {"tree_id": lane.tree_id, "lane_id": lane.lane_id}
         cuts: dict[int, list[tuple[int, bytes]]] = defaultdict(list)

@@ -1313,8 +1313,8 @@ SessionOrder: TypeAlias = Literal["activity", "updated", "created", "title", "me
 SORTED_CHARACTERS = 200
 """The number of characters of a title that sessions are sorted by."""
 
-SLOT_BITS = 22
-"""The number of bits of a time in microseconds that its slot leaves out: a slot is 4.2 seconds."""
+SLOT_BITS = 28
+"""The number of bits of a time in microseconds that its slot leaves out: a slot is 4.5 minutes."""
 
 ORDERS: tuple[SessionOrder, ...] = get_args(SessionOrder)
 SortValue: TypeAlias = int | str

@@ -118,7 +118,7 @@ sessions = Table(
     CheckConstraint("kind IN ('root', 'fork', 'task')", name="kind"),
     UniqueConstraint("id"),
     _partial("uq_sessions_scope_key", "scope", "key", where="key IS NOT NULL AND trashed_at IS NULL", unique=True),
-    # An append changes active_at, but its slot every four seconds only: most appends leave these indexes alone
+    # An append changes active_at, but its slot every four minutes only: most appends leave these indexes alone
     # (decision 0003).
     Index("ix_sessions_active_slot", "active_slot", "session_key"),
     Index("ix_sessions_scope_active_slot", "scope", "active_slot", "session_key"),

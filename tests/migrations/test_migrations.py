@@ -422,7 +422,7 @@ def as_first(rows: dict[str, list[dict[str, object]]]) -> dict[str, list[dict[st
     for entry in rows["entries"]:
         del entry["digest"]
     for session in rows["sessions"]:
-        for name in ("head", "log_seal", "mark_seal", "link_seal"):
+        for name in ("head", "log_seal", "mark_seal", "link_seal", "active_slot"):
             session.pop(name, None)
     for table in ("leaf_moves", "session_edits", "marks", "task_links", "documents"):
         for row in rows[table]:
