@@ -12,8 +12,9 @@ from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from math import lcm
+from operator import attrgetter
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
@@ -379,7 +380,7 @@ class PriceBook:
 
     def price_entries(self, entries: Sequence[NewEntry], now_us: Callable[[], int]) -> Sequence[NewEntry]:
         """Return the entries, their calls priced at the time of the entry if a price is known."""
-        if not any(_is_open(call) for entry in entries for call in entry.calls):
+        if not any(map(_is_open, chain.from_iterable(map(_CALLS, entries)))):
             return entries
         # Whether the file has changed is asked once for all of them.
         own = self._own_prices()
@@ -410,6 +411,9 @@ class PriceBook:
         if not self._published:
             return None
         return published_prices().rates_for(call, now_us() if call.at_us is None else call.at_us)
+
+
+_CALLS = attrgetter("calls")
 
 
 def _is_open(call: PaidCall) -> bool:

@@ -636,7 +636,7 @@ def all_meant(names: Iterable[str]) -> Callable[[str, int], bool]:
 
 def require_meant(session_id: str, session_key: int) -> None:
     """Raise `SessionNotFound` if the id was used again, and another session is meant."""
-    if not is_meant(session_id, session_key):
+    if type(session_id) is SessionRef and session_id.session_key != session_key:
         raise SessionNotFound(
             session_id,
             detail=f"session {str(session_id)!r} was deleted, and its id has been used again, for another session, "

@@ -168,6 +168,7 @@ class Backend:
     def __init__(self, runner: Runner, sources: Sources) -> None:
         self._runner: Runner
         self._runner = self._keyed = KeyedRunner(runner)
+        self._lands = type(runner).land is not Runner.land
         self._sources = sources
         self._secrets: SecretFilter | None = None
         self.waiting = runner.waiting
@@ -516,7 +517,7 @@ class Backend:
         `CallConflict` for a paid call that was reported before with other numbers. O(entries).
         """
         arguments = (self._sources, session_id, entries, expected, on_conflict, idempotency_key)
-        if entries:
+        if entries and self._lands:
             landed = await self._runner.land(session_id, self._with_values(ops.append.plan_append, *arguments))
             if landed is not None:
                 return landed
@@ -617,9 +618,10 @@ class Backend:
         session that has been deleted since. O(1): one row; with an id, O(sessions of the tree).
         """
         arguments = (self._sources, session_id, at, new, expected, idempotency_key, scope)
-        landed = await self._runner.land(session_id, self._with_values(ops.sessions.plan_fork, *arguments))
-        if landed is not None:
-            return landed
+        if self._lands:
+            landed = await self._runner.land(session_id, self._with_values(ops.sessions.plan_fork, *arguments))
+            if landed is not None:
+                return landed
         return await self._runner.write(
             self._with_values(ops.sessions.fork, *arguments), repeatable=idempotency_key is not None
         )

@@ -412,7 +412,6 @@ class EngineRunner(RunnerOnFile):
                 _roll_back(connection)
                 raise
             _roll_back(connection)
-            self._require_in_place()
             self._require_whole_log()
 
     def _begin_when_free(self, connection: Connection, progress: _Progress) -> None:
@@ -436,9 +435,8 @@ class EngineRunner(RunnerOnFile):
 
     def _commit(self, connection: Connection) -> None:
         """Commit to files that others can find, as the writer of a file by its path does."""
-        size = self._require_in_place()
-        if self._file is not None and self._file.log_has_shrunk(size):
-            self._file.lose_log()
+        if self._file is not None:
+            self._file.require_kept_log()
         try:
             connection.exec_driver_sql("COMMIT")
         except DBAPIError as error:
@@ -447,13 +445,13 @@ class EngineRunner(RunnerOnFile):
                 raise
             raise unknown from error
         try:
-            self._require_whole_log(self._require_in_place())
+            self._require_whole_log()
         except StoreUnavailable as error:
             raise file.lost_while_committing(error) from error
 
-    def _require_whole_log(self, size: int | None = None) -> None:
+    def _require_whole_log(self) -> None:
         if self._file is not None and self._keeper is not None:
-            self._file.require_whole_log(self._keeper, size)
+            self._file.require_whole_log(self._keeper)
 
     async def wakeups(self, session_id: str | None) -> AsyncGenerator[None, None]:
         """Wake after a commit here, or after a poll interval: another process may have written."""

@@ -142,7 +142,6 @@ class KeyedRunner(RunnerAround):
     def __init__(self, runner: Runner) -> None:
         super().__init__(runner)
         self._keys = Keys(None)
-        self._lands = type(runner).land is not Runner.land
         # Together, since other threads read them.
         self._known: tuple[Stated, Chain] = Stated(), UNKEYED
 
@@ -245,7 +244,7 @@ class KeyedRunner(RunnerAround):
 
     async def land(self, session_id: str, plan: Callable[[Transaction], Plan[Result] | Result]) -> Result | None:
         # A plan is of digests that are not compared when it lands.
-        if not self._lands or self._keys.is_unchecked or self._stated.new_key != NOT_CHANGING:
+        if self._keys.is_unchecked or self._stated.new_key != NOT_CHANGING:
             return None
         keyed = partial(self._reading, plan)
         try:

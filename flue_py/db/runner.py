@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from flue_py.core.chain import NO_PARENT, UNKEYED, Chain
 from flue_py.core.json import Frozen
-from flue_py.core.sessions import Expected, OnConflict, Seen, Stored, leaf_of
+from flue_py.core.sessions import Expected, OnConflict, Seen, Stored
 from flue_py.core.usage import Paid, UsageTotals
 from flue_py.db.waiting import ON_LOOP, Loop, Promise, Waiting, given
 from flue_py.errors import (
@@ -233,24 +233,21 @@ class SessionState(Struct):
 
     def head_by(self, chain: Chain) -> bytes:
         """Return the head that its row has with these values."""
-        return chain.head(self._leaf_digest, self._covered())
+        return chain.head(*self._covered())
 
     def has_head(self, chain: Chain) -> bool:
         """Return whether its row has the head of these values."""
-        return chain.has_head(self.head, self._leaf_digest, self._covered())
+        return chain.has_head(self.head, *self._covered())
 
-    @property
-    def _leaf_digest(self) -> bytes:
-        return NO_PARENT if self.position is None else self.position.digest
-
-    def _covered(self) -> Row:
+    def _covered(self) -> tuple[bytes, Row]:
+        leaf = NO_PARENT if self.position is None else self.position.digest
         key, title, forked_from, metadata, config_path, completed_at, trashed_at, created_at, auto_title = self.about
-        return self.tree_id, self.task_depth, self.active_slot, self.log_seal, self.mark_seal, self.link_seal, (
+        return leaf, (self.tree_id, self.task_depth, self.active_slot, self.log_seal, self.mark_seal, self.link_seal, (
             self.id, self.scope, key, title, self.kind, forked_from, self.forked_from_entry, self.leaf, self.revision,
             metadata, self.cwd, config_path, completed_at, trashed_at, self.entry_count, self.message_count,
             self.first_message, self.spent_tokens, self.spent_cost, created_at, self.updated_at, auto_title,
             self.unpriced_calls, self.active_at, self.unknown_calls, self.key,
-        )  # fmt: skip
+        ))  # fmt: skip
 
     def require(self, expected: Expected, on_conflict: OnConflict = "raise") -> bool:
         """Return whether the stored leaf is the expected one.
@@ -258,8 +255,7 @@ class SessionState(Struct):
         Raises `RevisionConflict` if the stored revision is another one, and `LeafConflict` if the leaf is, unless
         ``on_conflict`` has an answer to that.
         """
-        leaf = leaf_of(expected)
-        revision = expected.revision if isinstance(expected, Seen) else None
+        leaf, revision = (expected.leaf, expected.revision) if isinstance(expected, Seen) else (expected, None)
         if revision is not None and revision != self.revision:
             raise RevisionConflict(self.id, revision, self.revision)
         if isinstance(leaf, Stored) or leaf == self.leaf:

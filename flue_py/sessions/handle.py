@@ -209,10 +209,15 @@ class Landing(NamedTuple):
     idempotency_key: str | None = None
 
 
+_AT_LEAF = Landing(sessions.NOTHING_SEEN)
+
+
 def checked_landing(
     idempotency_key: str | None = None, on_conflict: OnConflict = "raise", **expected: Unpack[SeenOptions]
 ) -> Landing:
     """Return where an append lands, from the arguments that all appends take. Raises `InvalidArgument`."""
+    if idempotency_key is None and on_conflict == "raise" and not expected:
+        return _AT_LEAF
     seen = checked_seen(**expected)
     checked_choice(on_conflict, "on_conflict", ("raise", "branch", "rebase"))
     sessions.check_name(idempotency_key, "idempotency_key")
@@ -567,6 +572,8 @@ class Handle:
 
     def _expected(self, seen: Seen) -> Expected:
         """Return the leaf, or leaf and revision, that an operation on the leaf compares."""
+        if seen is sessions.NOTHING_SEEN:
+            return self._leaf_id
         leaf = self._built_on(seen)
         return leaf if seen.revision is None else Seen(leaf, seen.revision)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, Unpack, cast
 
 from msgspec.structs import replace
@@ -453,6 +454,9 @@ def without_largest(entries: Sequence[NewEntry], tries: int) -> list[NewEntry] |
     return [_uncounted(entry) if place in left_out else entry for place, entry in enumerate(entries)]
 
 
+_ODDITIES = attrgetter("oddities")
+
+
 def with_oddities(appended: Appended, entries: Sequence[NewEntry]) -> Appended:
     """Return the result of writing entries with their oddities."""
     oddities = oddities_of(entries)
@@ -461,7 +465,7 @@ def with_oddities(appended: Appended, entries: Sequence[NewEntry]) -> Appended:
 
 def oddities_of(entries: Sequence[NewEntry]) -> tuple[str, ...]:
     """Return the oddities of entries."""
-    return tuple(oddity for entry in entries for oddity in entry.oddities)
+    return tuple(chain.from_iterable(map(_ODDITIES, entries)))
 
 
 def _most(entry: NewEntry) -> int:
@@ -648,7 +652,9 @@ class Writing(Handle):
         `RevisionConflict`. O(1).
         """
         landing = handle.checked_landing(**options)
-        incoming = incoming_message(message, source, calls, handle.checked_text(produced_under, "produced_under"))
+        if produced_under is not None:
+            handle.checked_text(produced_under, "produced_under")
+        incoming = incoming_message(message, source, calls, produced_under)
         return await self._append_incoming(incoming, offload, landing)
 
     async def append_messages(
@@ -813,14 +819,12 @@ class Writing(Handle):
         return await self._append([NewEntry.custom(kind, data)], landing)
 
     def _append(self, entries: Sequence[NewEntry], landing: Landing) -> Awaitable[Appended]:
+        seen, on_conflict, key = landing
+
         def write(priced: Sequence[NewEntry]) -> Awaitable[Appended]:
             return self._commit(
                 lambda: self._backend.append(
-                    self._ref,
-                    priced,
-                    expected=self._expected(landing.seen),
-                    on_conflict=landing.on_conflict,
-                    idempotency_key=landing.idempotency_key,
+                    self._ref, priced, expected=self._expected(seen), on_conflict=on_conflict, idempotency_key=key
                 ),
                 self._note_append,
             )

@@ -252,11 +252,15 @@ def same(_: Way, value: Returned) -> Returned:
     return value
 
 
+def _called(way: Way, call: Callable[[], Coroutine[object, object, Returned]]) -> Returned:
+    return way.call(call)
+
+
 def blocking(
     method: Callable[Concatenate[Original, P], Coroutine[object, object, Returned]],
 ) -> Callable[Concatenate[Twin[Original], P], Returned]:
     """Return a function that calls a coroutine function for a twin, and blocks until it returns."""
-    return adapting(method, same)
+    return _twin(method, _called)
 
 
 def adapting(
@@ -302,10 +306,10 @@ def _twin(
             subject = f"{method.__name__}: {shown(twin)} is not of flue_py.sync"
             raise InvalidArgument(f"{subject}; use flue_py.sync.open, or await flue_py.{method.__name__}")
         way, original = parts_of(twin)
-        bare: Callable[..., Made] = partial(method, original)
-        return finish(
-            way, partial(bare, *map(_bare, args), **{name: _bare(argument) for name, argument in kwargs.items()})
-        )
+        bare: Callable[..., Made] = partial(method, original, *map(_bare, args))
+        if kwargs:
+            bare = partial(bare, **{name: _bare(argument) for name, argument in kwargs.items()})
+        return finish(way, bare)
 
     update_wrapper(call, method)
     return call

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence, Set
-from copy import copy
+from operator import attrgetter
 from os import urandom
 from typing import Any
 
@@ -101,10 +101,11 @@ class PlannedAppend(Frozen):
         """Write it; return the result."""
         result = self.result
         if self.batch is not None:
-            after = self.batch.write(tx, result.leaf_id, self.move)
-            if self.move is None:
+            move = self.move if result.on_branch else None
+            after = self.batch.write(tx, result.leaf_id, move)
+            if move is None:
                 tx.states[self.state.id] = after
-        if (request := self.request) is not None:
+        if self.idempotency_key is not None and (request := self.request) is not None:
             tx.insert(sql.INSERT_REQUEST, [request])
         return result
 
@@ -121,6 +122,9 @@ class PlannedAppend(Frozen):
         if self.idempotency_key is None:
             return None
         return request_row(self.state, self.idempotency_key, "append", self.digest, told_of(self.result))
+
+
+_KIND, _REFERENCES, _REPLACED = map(attrgetter, ("kind", "references", "surrogates_replaced"))
 
 
 def plan_append(
@@ -147,15 +151,18 @@ def plan_append(
     if not entries:
         nothing = Appended((), state.leaf, state.revision, parent_id=state.leaf)
         return nothing if idempotency_key is None else PlannedAppend(state, None, nothing, idempotency_key, digest)
-    below, parent = place(tx, state, leaf_of(expected) if on_branch else STORED)
-    _require_references(tx, state, entries)
+    below, parent = place(tx, state, leaf_of(expected)) if on_branch else (state.leaf, state.position)
+    if any(map(_REFERENCES, entries)):
+        _require_references(tx, state, entries)
     batch = EntryBatch(tx, sources, state)
     if len(entries) > 1 and len(named := [new.id for new in entries if isinstance(new.id, str)]) > 1:
         batch.look_up(named)
-    if any(new.kind == COMPACTION for new in entries):
+    if COMPACTION in map(_KIND, entries):
         entries = with_pins(tx, state, parent, entries)
-    ids = batch.add_chain(parent, entries)
-    replaced = sum(new.surrogates_replaced for new in entries)
+    for new in entries:
+        parent = batch.add(parent, new)
+    ids = tuple(batch.ids)
+    replaced = sum(map(_REPLACED, entries))
     leaf = state.leaf if on_branch else ids[-1]
     result = Appended(ids, leaf, batch.revision, on_branch, surrogates_replaced=replaced, parent_id=below)
     return PlannedAppend(state, batch, result, idempotency_key, digest)
@@ -223,7 +230,7 @@ def _import_entries(
     if not batch.ids and leaf == state.leaf:
         return Appended((), leaf, state.revision)
     batch.write(tx, leaf, batch.move("import", state.leaf, leaf))
-    replaced = sum(new.surrogates_replaced for new in entries)
+    replaced = sum(map(_REPLACED, entries))
     return Appended(tuple(batch.ids), leaf, batch.revision, False, False, replaced, tuple(differing))
 
 
@@ -327,12 +334,6 @@ class EntryBatch:
     def look_up(self, ids: Sequence[str]) -> None:
         """Ask which of the ids are taken, of all at once: every id that entries bring along has to be among them."""
         self._taken = taken_ids(self._tx, self.state, ids)
-
-    def add_chain(self, parent: Position | None, entries: Sequence[NewEntry]) -> tuple[str, ...]:
-        """Add entries, each the child of the one before; return their ids."""
-        for new in entries:
-            parent = self.add(parent, new)
-        return tuple(self.ids)
 
     def add(self, parent: Position | None, new: NewEntry) -> Position:
         """Add one entry below ``parent`` and return its place."""
@@ -465,7 +466,7 @@ class EntryBatch:
 
     def state_after(self, leaf: str | None, move: MoveRow | None = None) -> SessionState:
         """Return the session as this call leaves it, with its leaf and a move, and with the head that it gets."""
-        old, after = self.state, copy(self.state)
+        old, after = self.state, replace(self.state)
         if leaf is None or leaf != old.leaf:
             after.leaf, after.position = leaf, None if leaf is None else self.find(leaf)
         after.revision, after.updated_at, after.first_message = self.revision, self.now_us, self.first_message

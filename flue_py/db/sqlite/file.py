@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from random import uniform
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -85,6 +86,8 @@ class LogFiles:
         self._identities = {path: identity_of(path) for path in (self._log, f"{real}-shm")}
         self._frame = _FRAME_HEADER + int(connection.execute("PRAGMA page_size").fetchone()[0])
         self._size = self._log_size()
+        self.has_shrunk = False
+        """Whether the log was shorter at the last look than before. Under the write lock nobody may shorten it."""
 
     def look(self) -> int:
         """Return how long the log is now. Raises `LogLost` if one of the two is another file, or gone.
@@ -101,7 +104,14 @@ class LogFiles:
                 raise LogLost(f"{path} was replaced by another file while the store was open")
             if path is self._log:
                 size = status.st_size
+        self.has_shrunk, self._size = size < self._size, max(size, self._size)
         return size
+
+    def look_at_size(self) -> bool:
+        """Return whether the log has shrunk. One look at the file system."""
+        size = self._log_size()
+        self.has_shrunk, self._size = size < self._size, max(size, self._size)
+        return self.has_shrunk
 
     @property
     def are_somebody_elses(self) -> bool:
@@ -112,17 +122,6 @@ class LogFiles:
     def is_log_gone(self) -> bool:
         """Whether nothing is where the log was."""
         return not os.path.lexists(self._log)
-
-    def has_shrunk(self, size: int | None = None) -> bool:
-        """Return whether the log is shorter than it was found before. Under the write lock nobody may shorten it.
-
-        ``size`` is the size that `look` has just returned; without it, the file is asked.
-        """
-        current = self._log_size() if size is None else size
-        if current < self._size:
-            return True
-        self._size = current
-        return False
 
     def has_lost_frames(self, connection: sqlite3.Connection) -> bool:
         """Return whether a log that has shrunk lacks something that is not in the database; outside a transaction.
@@ -415,27 +414,13 @@ def _always() -> bool:
     return True
 
 
-def begin_immediate(
-    connection: sqlite3.Connection, busy_timeout: float, is_wanted: Callable[[], bool] = _always
-) -> None:
-    """Take the write lock, retrying with jitter for up to ``busy_timeout`` seconds, and while anybody wants it.
-
-    SQLite's own busy handler polls in lock step and starves the one that waits longest, hence the jitter.
-    """
-    run_when_free(connection, "BEGIN IMMEDIATE", busy_timeout, is_wanted)
-
-
-def commit(connection: sqlite3.Connection, busy_timeout: float, is_wanted: Callable[[], bool] = _always) -> None:
-    """Commit. With a rollback journal that waits for reads in progress, which is tried again as the beginning is."""
-    run_when_free(connection, "COMMIT", busy_timeout, is_wanted)
-
-
 def run_when_free(
-    connection: sqlite3.Connection, statement: str, busy_timeout: float, is_wanted: Callable[[], bool] = _always
+    statement: str, connection: sqlite3.Connection, busy_timeout: float, is_wanted: Callable[[], bool] = _always
 ) -> None:
     """Run a statement, trying again with jitter for up to ``busy_timeout`` seconds while it meets a lock.
 
-    It is given up, too, with the driver's error, once ``is_wanted`` says no.
+    SQLite's own busy handler polls in lock step and starves the one that waits longest, hence the jitter. It is given
+    up, too, with the driver's error, once ``is_wanted`` says no.
     """
     deadline = time.monotonic() + busy_timeout
     wait = _FIRST_WAIT
@@ -449,6 +434,12 @@ def run_when_free(
             wait = min(wait * 2, _LONGEST_WAIT)
         else:
             return
+
+
+begin_immediate = partial(run_when_free, "BEGIN IMMEDIATE")
+"""Take the write lock."""
+commit = partial(run_when_free, "COMMIT")
+"""Commit. With a rollback journal that waits for reads in progress, too."""
 
 
 class Cursor(Protocol):
@@ -552,24 +543,22 @@ class OpenFile:
         looks at the file system.
         """
         try:
-            identity = identity_of(self._path)
+            status = os.stat(self._path)
         except OSError as error:
             raise StoreUnavailable(
                 f"{self._path} was removed or moved while it was open ({error.strerror}); put it back, or close the "
                 "store and open another"
             ) from error
-        if identity != self._identity:
+        if (status.st_dev, status.st_ino) != self._identity:
             raise StoreUnavailable(
                 f"{self._path} was replaced by another file while it was open; close the store, and open it again"
             )
-        size = 0
-        if self._lost is None and self._log is not None:
+        if self._lost is None:
             try:
-                size = self._log.look()
+                return 0 if self._log is None else self._log.look()
             except LogLost as lost:
                 self._lost = str(lost)
-        self._require_not_lost()
-        return size
+        raise self._no_more()
 
     def refuse_here(self) -> None:
         """Refuse to open the file in this process again, where connections with a lost log or index stay open."""
@@ -580,26 +569,34 @@ class OpenFile:
         """Whether the log or its index was found to be lost."""
         return self._lost is not None
 
-    def log_has_shrunk(self, size: int | None = None) -> bool:
-        """Return whether the log is shorter than it was; ``size`` is its size now, if that was just looked up."""
-        return self._log is not None and self._log.has_shrunk(size)
+    def log_has_shrunk(self) -> bool:
+        """Return whether the log is shorter than it was. One look at the file system."""
+        return self._log is not None and self._log.look_at_size()
 
-    def lose_log(self) -> None:
-        """Raise `StoreUnavailable`, now and from here on, since the log was cut short by somebody else."""
-        self._lost = f"the log of {self._path} was cut short while the store was open"
-        self._require_not_lost()
-
-    def require_whole_log(self, connection: sqlite3.Connection, size: int | None = None) -> None:
-        """Raise `StoreUnavailable` where the log is shorter than its frames; outside a transaction.
-
-        ``size`` is that of the log now, if that was just looked up. A checkpoint where it has become shorter.
+    def require_kept_log(self) -> None:
+        """Raise `StoreUnavailable`, now and from here on, where a file is not in place or the log was cut short; under
+        the write lock, when it was not at the beginning.
         """
-        if self._log is not None and self._log.has_shrunk(size) and self._log.has_lost_frames(connection):
-            self.lose_log()
+        self.require_in_place()
+        if self._log is not None and self._log.has_shrunk:
+            self._lose_log()
 
-    def _require_not_lost(self) -> None:
-        if self._lost is not None:
-            raise StoreUnavailable(f"{self._lost}; nothing is written any more: close the store, and open it again")
+    def require_whole_log(self, connection: sqlite3.Connection) -> int:
+        """Do so outside a transaction, where the log is shorter than its frames; return how long it is.
+
+        A checkpoint where it has become shorter.
+        """
+        size = self.require_in_place()
+        if self._log is not None and self._log.has_shrunk and self._log.has_lost_frames(connection):
+            self._lose_log()
+        return size
+
+    def _lose_log(self) -> None:
+        self._lost = f"the log of {self._path} was cut short while the store was open"
+        raise self._no_more()
+
+    def _no_more(self) -> StoreUnavailable:
+        return StoreUnavailable(f"{self._lost}; nothing is written any more: close the store, and open it again")
 
 
 class _OpenFiles:
@@ -719,7 +716,7 @@ def use_wal(connection: sqlite3.Connection, path: Path, busy_timeout: float) -> 
         return
     # Another process may be doing the same; the second one finds it done.
     with contextlib.suppress(sqlite3.OperationalError):
-        run_when_free(connection, "PRAGMA journal_mode = WAL", busy_timeout)
+        run_when_free("PRAGMA journal_mode = WAL", connection, busy_timeout)
 
 
 def try_wal(connection: sqlite3.Connection, path: Path, busy_timeout: float) -> None:
@@ -1147,6 +1144,9 @@ class Operation(Generic[Result]):
         return self.result
 
 
+_CLAIM = methodcaller("claim")
+
+
 class _KnownStates:
     """The states of sessions as the writer's own transactions left them: true until another process commits."""
 
@@ -1189,7 +1189,7 @@ class Writer:
             # All of them have waited the whole budget; alone, each would wait it again.
             self._fail(waiting, error)
             return
-        batch = [operation for operation in waiting if operation.claim()]
+        batch = [*filter(_CLAIM, waiting)]
         if len(batch) == 1:
             self._run_alone(batch[0], begun=True)
         elif not self._run_together(batch):
@@ -1217,14 +1217,13 @@ class Writer:
     def _begin(self, operations: Sequence[Operation[Any]]) -> None:
         """Take the write lock, of files that are whole. Raises the driver's errors, `StoreUnavailable`."""
         while True:
-            begin_immediate(self._connection, self._busy_timeout, _wanted(operations))
+            begin_immediate(self._connection, self._busy_timeout, partial(_are_wanted, operations))
             if self.journal != WAL:
                 # Another process may have made it a log since.
                 self._note_journal()
             if not self._file.log_has_shrunk():
                 return
             roll_back(self._connection)
-            self._file.require_in_place()
             self._file.require_whole_log(self._connection)
 
     def _fail(self, operations: Sequence[Operation[Any]], error: BaseException) -> None:
@@ -1289,18 +1288,16 @@ class Writer:
 
         Raises the driver's errors and `StoreUnavailable` where nothing was committed, `OutcomeUnknown`.
         """
-        if self._file.log_has_shrunk(self._file.require_in_place()):
-            self._file.lose_log()
+        self._file.require_kept_log()
         try:
-            commit(self._connection, self._busy_timeout, _wanted(operations))
+            commit(self._connection, self._busy_timeout, partial(_are_wanted, operations))
         except (sqlite3.Error, MemoryError) as error:
             unknown = unknown_outcome(error, self._path)
             if unknown is None:
                 raise
             raise unknown from error
         try:
-            self._log_size = self._file.require_in_place()
-            self._file.require_whole_log(self._connection, self._log_size)
+            self._log_size = self._file.require_whole_log(self._connection)
         except StoreUnavailable as error:
             raise lost_while_committing(error) from error
 
@@ -1337,9 +1334,9 @@ def roll_back(connection: sqlite3.Connection) -> None:
             connection.execute("ROLLBACK")
 
 
-def _wanted(operations: Sequence[Operation[Any]]) -> Callable[[], bool]:
-    """Return a function that tells whether anybody still waits for one of these."""
-    return lambda: not all(operation.is_given_up for operation in operations)
+def _are_wanted(operations: Sequence[Operation[Any]]) -> bool:
+    """Return whether anybody still waits for one of these."""
+    return not all(operation.is_given_up for operation in operations)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

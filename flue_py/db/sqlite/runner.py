@@ -230,7 +230,8 @@ class CallerRunner(RunnerOnFile):
         self.waiting.require_outside()
         operation = Operation(work)
         with self._writing:
-            self._require_open()
+            if self._closed:
+                self._require_open()
             try:
                 self.waiting.busy = threading.get_ident()
                 self._file.write((operation,))
