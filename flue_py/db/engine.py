@@ -310,8 +310,9 @@ class EngineRunner(RunnerOnFile):
         if self._closed:
             raise StoreClosed(f"{self.location} has been closed; open it again")
 
-    def _require_in_place(self) -> int:
-        return 0 if self._file is None else self._file.require_in_place()
+    def _require_in_place(self) -> None:
+        if self._file is not None:
+            self._file.require_in_place()
 
     async def _in_task(self, work: Coroutine[Any, Any, Result], progress: _Progress) -> Result:
         """Run a coroutine, which a caller who is cancelled can give up until it has begun: then it runs to its end."""

@@ -306,10 +306,10 @@ def _twin(
             subject = f"{method.__name__}: {shown(twin)} is not of flue_py.sync"
             raise InvalidArgument(f"{subject}; use flue_py.sync.open, or await flue_py.{method.__name__}")
         way, original = parts_of(twin)
-        bare: Callable[..., Made] = partial(method, original, *map(_bare, args))
+        bare: Callable[..., Made] = partial(method, original)
         if kwargs:
             bare = partial(bare, **{name: _bare(argument) for name, argument in kwargs.items()})
-        return finish(way, bare)
+        return finish(way, partial(bare, *map(_bare, args)))
 
     update_wrapper(call, method)
     return call

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, closing, suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -187,6 +187,42 @@ async def test_a_log_or_an_index_that_was_taken_away_ends_all_writing(
         async with opening(path) as backend:
             assert len(await path_ids(backend, session.id)) == 21
             assert (await backend.verify()).problems == []
+
+
+@inputs("name", ["log moved", "log cut", "index removed", "both replaced by copies", "database moved"])
+async def test_while_nothing_changes_in_a_folder_only_that_is_looked_at_and_its_changes_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    path = folder / "s.db"
+    looked_at = list[object]()
+
+    def look(place: str | Path, **options: Any) -> os.stat_result:
+        looked_at.append(place)
+        return stat(place, **options)
+
+    stat = os.stat
+    async with on_file(path) as backend:
+        session = await new_session(backend, *talk(2))
+        with monkeypatch.context() as patch:
+            patch.setattr(sqlite_writer, "SETTLED_AFTER_NS", -1)
+            await backend.append(session.id, [user("settled")])
+            patch.setattr(os, "stat", look)
+            await backend.append(session.id, [user("still")])
+        assert looked_at == [str(folder), str(folder)]
+        before = folder.stat().st_ctime_ns
+        if name == "database moved":
+            move(path)
+        else:
+            do_harm(path, name)
+        while folder.stat().st_ctime_ns == before:
+            # Until the clock of files goes on.
+            (folder / "other").touch()
+            (folder / "other").unlink()
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match=r"while .* was open"):
+                await backend.append(session.id, [user("lost")])
 
 
 @inputs("name", ["log removed", "index removed", "both removed"])

@@ -71,6 +71,12 @@ class LogLost(Exception):
     """The log of a database or its index was taken away; the message says which, and how."""
 
 
+def _close_here(descriptor: int, pid: int) -> None:
+    # A child may have closed it, and have another file by this number.
+    if os.getpid() == pid:
+        os.close(descriptor)
+
+
 class LogFiles:
     """The log and the index of a database, while ``connection``, or another one, keeps both of them there.
 
@@ -85,16 +91,14 @@ class LogFiles:
         self._log = f"{real}-wal"
         self._identities = {path: identity_of(path) for path in (self._log, f"{real}-shm")}
         self._frame = _FRAME_HEADER + int(connection.execute("PRAGMA page_size").fetchone()[0])
-        self._size = self._log_size()
-        self.has_shrunk = False
-        """Whether the log was shorter at the last look than before. Under the write lock nobody may shorten it."""
+        # No lock is on the log that closing it would let go of.
+        self._descriptor = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, _close_here, self._descriptor, os.getpid())
+        self.size = os.lseek(self._descriptor, 0, os.SEEK_END)
+        """How long the log was found to be last."""
 
-    def look(self) -> int:
-        """Return how long the log is now. Raises `LogLost` if one of the two is another file, or gone.
-
-        Two looks at the file system.
-        """
-        size = 0
+    def look(self) -> None:
+        """Raise `LogLost` if one of the two is another file, or gone. Two looks at the file system."""
         for path, identity in self._identities.items():
             try:
                 status = os.stat(path)
@@ -102,16 +106,17 @@ class LogFiles:
                 raise LogLost(f"{path} was removed or moved while the store was open ({error.strerror})") from error
             if (status.st_dev, status.st_ino) != identity:
                 raise LogLost(f"{path} was replaced by another file while the store was open")
-            if path is self._log:
-                size = status.st_size
-        self.has_shrunk, self._size = size < self._size, max(size, self._size)
-        return size
 
-    def look_at_size(self) -> bool:
-        """Return whether the log has shrunk. One look at the file system."""
-        size = self._log_size()
-        self.has_shrunk, self._size = size < self._size, max(size, self._size)
-        return self.has_shrunk
+    def has_shrunk(self) -> bool:
+        """Return whether the log is shorter than it was found before: for the writer.
+
+        Under the write lock nobody may shorten it.
+        """
+        size = os.lseek(self._descriptor, 0, os.SEEK_END)
+        if size < self.size:
+            return True
+        self.size = size
+        return False
 
     @property
     def are_somebody_elses(self) -> bool:
@@ -134,21 +139,15 @@ class LogFiles:
                 frames = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
             except sqlite3.OperationalError as error:
                 return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHORT_READ
-            size = self._log_size()
+            size = os.lseek(self._descriptor, 0, os.SEEK_END)
             if frames < 0:
                 # Another process is at it just now; the next commit looks again.
                 return False
             if frames == 0 or size >= _LOG_HEADER + frames * self._frame:
-                self._size = size
+                self.size = size
                 return False
             # It may have been cut by its own between the two looks.
         return True
-
-    def _log_size(self) -> int:
-        try:
-            return os.stat(self._log).st_size
-        except OSError:
-            return 0
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -410,12 +409,8 @@ def is_busy(error: sqlite3.Error) -> bool:
     return primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
-def _always() -> bool:
-    return True
-
-
 def run_when_free(
-    statement: str, connection: sqlite3.Connection, busy_timeout: float, is_wanted: Callable[[], bool] = _always
+    statement: str, connection: sqlite3.Connection, busy_timeout: float, is_wanted: Callable[[], object] = object
 ) -> None:
     """Run a statement, trying again with jitter for up to ``busy_timeout`` seconds while it meets a lock.
 
@@ -498,12 +493,20 @@ class LogKeeper:
 # a file again, since SQLite keeps what it knows of a file's locks per process and would take no lock at all.
 
 
+FolderStamp: TypeAlias = tuple[int, int, int]
+"""Which folder it is, and when it was changed last, in nanoseconds."""
+SETTLED_AFTER_NS = 2 * 10**9
+
+
 class OpenFile:
     """A database file that is open, with the log beside it: where they are, which files they are, and for whom."""
 
     def __init__(self, path: Path, holder: object) -> None:
         self._path = str(path)
         self._identity = identity_of(path)
+        # The log lies beside the file itself, not beside a link to it.
+        self._folder = None if path.is_symlink() else str(path.parent)
+        self._settled: FolderStamp | None = None
         self._log: LogFiles | None = None
         self._lost: str | None = None
         _open_files.add(holder, self._identity)
@@ -513,6 +516,7 @@ class OpenFile:
 
         Raises `StoreUnavailable` where they are gone already, and the driver's errors.
         """
+        self._settled = None
         try:
             self._log = LogFiles(Path(self._path), connection)
         except OSError as error:
@@ -536,29 +540,47 @@ class OpenFile:
         """Whether another log, or another index, has taken the place of this file's."""
         return self._log is not None and self._log.are_somebody_elses
 
-    def require_in_place(self) -> int:
+    def require_in_place(self) -> None:
         """Raise `StoreUnavailable` where nobody would find a write: a file was removed, moved or replaced.
 
-        Once the log or its index is lost, that remains so. Returns how long the log is, 0 where there is none. Three
-        looks at the file system.
+        Once the log or its index is lost, that remains so. One look at the file system, and three where something in
+        the folder was changed since the last call.
         """
+        # Before the others: a change that comes between is seen by the next call.
+        stamp = self._stamp()
+        if stamp is not None and stamp == self._settled and self._lost is None:
+            return
         try:
-            status = os.stat(self._path)
+            identity = identity_of(self._path)
         except OSError as error:
             raise StoreUnavailable(
                 f"{self._path} was removed or moved while it was open ({error.strerror}); put it back, or close the "
                 "store and open another"
             ) from error
-        if (status.st_dev, status.st_ino) != self._identity:
+        if identity != self._identity:
             raise StoreUnavailable(
                 f"{self._path} was replaced by another file while it was open; close the store, and open it again"
             )
-        if self._lost is None:
-            try:
-                return 0 if self._log is None else self._log.look()
-            except LogLost as lost:
-                self._lost = str(lost)
-        raise self._no_more()
+        try:
+            if self._log is not None and self._lost is None:
+                self._log.look()
+        except LogLost as lost:
+            self._lost = str(lost)
+        if self._lost is not None:
+            raise self._no_more()
+        # A clock of files may stand still for a moment: a folder that has just changed may change again unseen.
+        if stamp is not None and time.time_ns() - stamp[-1] > SETTLED_AFTER_NS:
+            self._settled = stamp
+
+    def _stamp(self) -> FolderStamp | None:
+        """Return a value that is another one once a name in the folder leads elsewhere, or the path to the folder."""
+        if self._folder is None:
+            return None
+        try:
+            status = os.stat(self._folder)
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino, status.st_ctime_ns
 
     def refuse_here(self) -> None:
         """Refuse to open the file in this process again, where connections with a lost log or index stay open."""
@@ -570,26 +592,30 @@ class OpenFile:
         return self._lost is not None
 
     def log_has_shrunk(self) -> bool:
-        """Return whether the log is shorter than it was. One look at the file system."""
-        return self._log is not None and self._log.look_at_size()
+        """Return whether the log is shorter than it was."""
+        return self._log is not None and self._log.has_shrunk()
+
+    @property
+    def log_size(self) -> int:
+        """How long the log was found to be last, 0 where there is none."""
+        return 0 if self._log is None else self._log.size
 
     def require_kept_log(self) -> None:
         """Raise `StoreUnavailable`, now and from here on, where a file is not in place or the log was cut short; under
         the write lock, when it was not at the beginning.
         """
         self.require_in_place()
-        if self._log is not None and self._log.has_shrunk:
+        if self._log is not None and self._log.has_shrunk():
             self._lose_log()
 
-    def require_whole_log(self, connection: sqlite3.Connection) -> int:
-        """Do so outside a transaction, where the log is shorter than its frames; return how long it is.
+    def require_whole_log(self, connection: sqlite3.Connection) -> None:
+        """Do so outside a transaction, where the log is shorter than its frames.
 
         A checkpoint where it has become shorter.
         """
-        size = self.require_in_place()
-        if self._log is not None and self._log.has_shrunk and self._log.has_lost_frames(connection):
+        self.require_in_place()
+        if self._log is not None and self._log.has_shrunk() and self._log.has_lost_frames(connection):
             self._lose_log()
-        return size
 
     def _lose_log(self) -> None:
         self._lost = f"the log of {self._path} was cut short while the store was open"
@@ -1174,7 +1200,6 @@ class Writer:
         self._file = file
         self._busy_timeout = busy_timeout
         self._log = LogKeeper(path.absolute())
-        self._log_size = 0
         self._states = _KnownStates()
         self.journal = WAL
         self._note_journal()
@@ -1198,7 +1223,7 @@ class Writer:
 
     def look_after_log(self) -> None:
         """Keep the log bounded: to be called after each commit, once nobody waits for it any more."""
-        self._log.after_commit(self._connection.execute, self._log_size)
+        self._log.after_commit(self._connection.execute, self._file.log_size)
 
     def rescue_log(self) -> None:
         """Move the log into the database if nobody would find it; any thread may ask."""
@@ -1297,7 +1322,7 @@ class Writer:
                 raise
             raise unknown from error
         try:
-            self._log_size = self._file.require_whole_log(self._connection)
+            self._file.require_whole_log(self._connection)
         except StoreUnavailable as error:
             raise lost_while_committing(error) from error
 
