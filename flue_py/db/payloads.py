@@ -97,6 +97,14 @@ def unpack(packed: bytes, most: int = LARGEST_ENTRY) -> bytes:
     return data
 
 
+def unpacked(packed: bytes | None) -> bytes | None:
+    """Return the same; None for a payload that is not packed, or cannot be read."""
+    try:
+        return None if packed is None else unpack(packed)
+    except CorruptStore:
+        return None
+
+
 def unpack_blob(blob: bytes, data: bytes | None, most: int = LARGEST_ENTRY) -> bytes:
     """Return the bytes of a blob, verified by its SHA-256: its data as they are, or unpacked; otherwise as `unpack`.
 

@@ -38,7 +38,7 @@ from flue_py.core.sessions import (
 from flue_py.db import sql
 from flue_py.db.ops.heads import write_state
 from flue_py.db.ops.seals import drop_mark, marks_by, own_marks, put_mark, read_rows_of_log, write_log
-from flue_py.db.payloads import MISMATCH, check_sum, damaged_entry, damaged_path, unpack, unpack_blob
+from flue_py.db.payloads import MISMATCH, check_sum, damaged_entry, damaged_path, unpack, unpack_blob, unpacked
 from flue_py.db.runner import Pages, Parameters, Position, Row, SessionState, Sources, Statement, Transaction
 from flue_py.db.sql import (
     EntryColumns,
@@ -1177,9 +1177,11 @@ def entries_of_pages(
     with closing(pages):
         for row in chain.from_iterable(pages):
             depth, _, parent, above, by, id_, kind, role, source, revision, ordinal, at, extra, digest, data, _, _ = row
+            if data is None:
+                data = unpacked(row[15])
             if above is None:
                 above = last if parent == last_id else _digest_above(state, row)
-            # Most payloads are text, and intact: nothing else is called for them.
+            # Most payloads are in their rows, and intact: nothing else is called for them.
             if data is None or digest_of(above, row[5:13], data) != digest:
                 data = _checked(tx, state, payloads, row, above, rest_only=not contents and kind == ARTIFACT)
             last_id, last = id_, digest

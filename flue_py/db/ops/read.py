@@ -86,10 +86,10 @@ from flue_py.db.ops.base import (
     stretch_of,
 )
 from flue_py.db.ops.seals import marks_by
-from flue_py.db.payloads import decode_payload, unpack
+from flue_py.db.payloads import decode_payload, unpacked
 from flue_py.db.runner import Position, Row, SessionState, Statement, Transaction
 from flue_py.db.sql import StoredBody, StoredEntry, session_of, state_of, statement
-from flue_py.errors import AmbiguousId, CorruptStore, EntryNotFound, shown
+from flue_py.errors import AmbiguousId, EntryNotFound, shown
 from flue_py.system import collector_held
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -547,10 +547,7 @@ def entry_of_row(tx: Transaction, session_id: str, creator: str | None, row: Sto
 
 def _whole_in_row(tx: Transaction, row: StoredEntry) -> bytes | None:
     """Return the text of a payload that is all in its row, and intact; None for any other."""
-    try:
-        data = row.payload if row.packed is None else unpack(row.packed)
-    except CorruptStore:
-        return None
+    data = row.payload if row.packed is None else unpacked(row.packed)
     if data is None or not tx.chain.has_text(row.digest, row.digest_above, row.kind, data) or not tx.chain.checks:
         return None
     return data if tx.chain.has_fields(row.digest, row.digest_above, row.fields) else None
