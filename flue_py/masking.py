@@ -9,8 +9,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from importlib import import_module
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
+from flue_py.core.json import NamedTuple
 from flue_py.errors import MissingExtra
 
 # Their expressions are used, not their scanner: that reads files, and may ask services whether a key is a real one.

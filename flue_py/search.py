@@ -9,11 +9,11 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 from zlib import crc32
 
 from flue_py.core.entries import Entry
-from flue_py.core.json import Frozen, JsonValue
+from flue_py.core.json import Frozen, JsonValue, NamedTuple
 from flue_py.core.kinds import CUSTOM_MESSAGE, MESSAGE, SUMMARIES
 from flue_py.core.sessions import SessionInfo
 from flue_py.errors import InvalidArgument, shown

@@ -68,9 +68,7 @@ from flue_py.render.lines import (
     text_of,
 )
 from flue_py.render.views import deletion_lines, info_row, listed_entry, log_lines, log_row, moved_row, row_of
-from flue_py.runtime.housekeeping import delete_all, parse_age
 from flue_py.sessions.handle import listed_sessions
-from flue_py.sessions.marks import MarkEffect
 from flue_py.sessions.money import local_zone
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -86,7 +84,10 @@ if TYPE_CHECKING:
     from flue_py.context.settings import ContextSettings
     from flue_py.context.tokens import TokenCount
     from flue_py.formats import registry
+    from flue_py.runtime import housekeeping
+    from flue_py.sessions.marks import MarkEffect
 else:
+    housekeeping = lazy_module("flue_py.runtime.housekeeping")
     registry = lazy_module("flue_py.formats.registry")
     settings = lazy_module("flue_py.context.settings")
     request = lazy_module("flue_py.context.request")
@@ -1058,7 +1059,7 @@ async def plan_for(store: Store, find: Awaitable[list[SessionInfo]]) -> Plan:
 
     async def go(store: Store) -> Answer:
         with progress_bar("deleting", "sessions") as tell:
-            deletion = await delete_all(store, sessions, progress=tell)
+            deletion = await housekeeping.delete_all(store, sessions, progress=tell)
         return _gone(deletion_lines(deletion, names), deletion.session_ids, deletion.entries_deleted)
 
     would = deletion_lines(Deletion(tuple(names)), names, dry_run=True, knows_entries=False)
@@ -1207,7 +1208,7 @@ def moment(text: str | None, option: str, *, is_end: bool = False) -> datetime |
         return None
     try:
         if _SPAN.fullmatch(text):
-            return datetime.now(UTC) - parse_age(text)
+            return datetime.now(UTC) - housekeeping.parse_age(text)
         parsed = datetime.fromisoformat(text)
         if is_end and re.fullmatch(r"[\d-]+", text):
             parsed += timedelta(days=1)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import translate
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from msgspec import field
 from msgspec.structs import replace
@@ -30,7 +30,7 @@ from flue_py.compaction.settings import (
     without_tags,
 )
 from flue_py.core.entries import REGISTERED, REGISTERED_KINDS, RegisteredText, tool_calls
-from flue_py.core.json import Frozen, JsonObject, JsonValue, js_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, js_json
 from flue_py.core.kinds import ASSISTANT, TOOL_RESULT, Message, message_text, parts_of, string_field
 from flue_py.errors import MissingExtra
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import to_builtins
 
@@ -35,7 +35,7 @@ from flue_py.compaction.plan import ContextItem
 from flue_py.compaction.settings import PATH_ARGUMENTS, attribute, fenced, on_one_line
 from flue_py.core.context import RESTORES, ContextEntry, project_compacted, project_kept
 from flue_py.core.entries import Entry, own_gap, tool_calls
-from flue_py.core.json import Frozen, JsonObject, JsonValue
+from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple
 from flue_py.core.kinds import (
     ASSISTANT,
     COMPACTION,

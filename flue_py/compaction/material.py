@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, takewhile
-from typing import Literal, NamedTuple, TypeAlias, cast
+from typing import Literal, TypeAlias, cast
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -29,7 +29,7 @@ from flue_py.compaction.settings import (
     without_tags,
 )
 from flue_py.core.entries import Call, answered_id
-from flue_py.core.json import Frozen, JsonObject, JsonValue, js_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, js_json
 from flue_py.core.kinds import Message, message_text, string_field
 from flue_py.core.model import ModelReply, ModelRequest
 from flue_py.core.usage import agent_of

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from importlib.metadata import entry_points
 from inspect import isawaitable
 from itertools import accumulate
-from typing import ClassVar, NamedTuple, Protocol, TypeAlias, cast
+from typing import ClassVar, Protocol, TypeAlias, cast
 
 from msgspec import field
 from msgspec.structs import replace
@@ -73,7 +73,7 @@ from flue_py.compaction.settings import (
 from flue_py.core import kinds
 from flue_py.core.context import ContextEntry, keeping, pinned_ids, project_kept, summary_text
 from flue_py.core.entries import Entry, NewEntry, Pairing, exchange_of, is_silent
-from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, encode_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, decode_object, encode_json
 from flue_py.core.model import ModelReply, ModelRequest
 from flue_py.core.sessions import TaskLink
 from flue_py.core.usage import agent_of

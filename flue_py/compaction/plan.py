@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import cached_property, partial
 from itertools import chain
 from operator import attrgetter
-from typing import ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast, overload
+from typing import ClassVar, Literal, Protocol, TypeAlias, TypeVar, cast, overload
 
 from msgspec.structs import replace
 
@@ -40,7 +40,7 @@ from flue_py.core.context import (
     traits_in,
     usage_start,
 )
-from flue_py.core.json import Frozen, JsonObject, JsonValue, Selective, decode_object
+from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, Selective, decode_object
 from flue_py.core.kinds import (
     ASSISTANT,
     COMPACTION,

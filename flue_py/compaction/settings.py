@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from html import escape
 from types import MappingProxyType
-from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeGuard, get_type_hints
+from typing import Annotated, Literal, TypeAlias, TypeGuard, get_type_hints
 
 from msgspec import field
 from msgspec.structs import force_setattr, replace
@@ -17,6 +17,7 @@ from flue_py.core.json import (
     Frozen,
     JsonObject,
     JsonValue,
+    NamedTuple,
     js_entries,
     js_json,
     utf16_length,

@@ -9,14 +9,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
-from typing import NamedTuple, TypeGuard
+from typing import TypeGuard
 
 from msgspec import field
 from msgspec.structs import force_setattr
 
 from flue_py.context.document_texts import ExtractedText, check_document
 from flue_py.core.entries import OF, OFFLOADED, Artifact, answered_id, referred_artifact
-from flue_py.core.json import Frozen, JsonObject, JsonValue
+from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple
 from flue_py.core.sessions import DEFAULT_LIMITS, Limits
 from flue_py.errors import InvalidArgument, MissingExtra, UnreadableFile, shown
 

@@ -25,12 +25,12 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from inspect import isawaitable, iscoroutinefunction
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import Generic, Literal, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 from urllib.parse import urlsplit
 
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import Frozen, JsonObject, JsonValue, payload_digest
+from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, payload_digest
 from flue_py.core.kinds import CUSTOM_MESSAGE, message_text
 from flue_py.core.sessions import Appended, DocumentFilter, DocumentInfo, DocumentName, check_document_name, scope_meant
 from flue_py.errors import InvalidArgument, MemoryUnavailable, UnreadableFile, shown

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from hashlib import blake2b
 from itertools import chain, compress, zip_longest
 from types import TracebackType
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from msgspec import field, to_builtins
 from msgspec.structs import replace
@@ -43,7 +43,7 @@ from flue_py.context.tokens import ENTRY_COUNTS, ModelCounter, counter_for, text
 from flue_py.core import kinds
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry
-from flue_py.core.json import Frozen, JsonObject, JsonValue, Selective, encode_json, to_json, without
+from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, Selective, encode_json, to_json, without
 from flue_py.core.model import Model, ModelReply, ModelRequest
 from flue_py.errors import ContextOverflow, InvalidArgument, shown
 from flue_py.providers.anthropic import applied_edits

@@ -11,7 +11,7 @@ from decimal import Decimal
 from functools import lru_cache, reduce
 from hashlib import blake2b
 from operator import add, attrgetter
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from msgspec.structs import astuple, replace
 
@@ -39,7 +39,7 @@ from flue_py.core.entries import (
     with_replacement,
     without_parts,
 )
-from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, encode_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, decode_object, encode_json
 from flue_py.core.kinds import (
     ASSISTANT,
     BRANCH_SUMMARY,

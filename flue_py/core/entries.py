@@ -15,12 +15,21 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
 from itertools import count
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias, TypedDict, Unpack
 
 from msgspec.structs import replace
 
 from flue_py.core import kinds
-from flue_py.core.json import Frozen, JsonObject, JsonValue, Selective, decode_json, decode_object, encode_json
+from flue_py.core.json import (
+    Frozen,
+    JsonObject,
+    JsonValue,
+    NamedTuple,
+    Selective,
+    decode_json,
+    decode_object,
+    encode_json,
+)
 from flue_py.core.usage import (
     NO_USAGE,
     PaidCall,
@@ -213,7 +222,7 @@ class NewEntry(Selective):
         several entries: `append_message` converts it. O(size).
         """
         if isinstance(message, Mapping):
-            kinds.check_is_ours(message, "message")
+            kinds.check_is_ours(message)
         return _placed(entry_of_message(message, source, calls=calls), place)
 
     @classmethod
@@ -381,15 +390,6 @@ def _summary(
         oddities=paid.oddities,
         built=True,
     )
-
-
-def new_message(
-    message: Mapping[str, JsonValue] | Message, source: str | None = None, where: str = "message"
-) -> NewEntry:
-    """Do as `NewEntry.message`: its earlier name. ``where`` names the message in errors."""
-    if isinstance(message, Mapping):
-        kinds.check_is_ours(message, where)
-    return entry_of_message(message, source, where)
 
 
 def entry_of_message(

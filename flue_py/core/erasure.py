@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from sys import byteorder
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 from zlib import crc32
 
 from msgspec import to_builtins
 
-from flue_py.core.json import Frozen, JsonObject
+from flue_py.core.json import Frozen, JsonObject, NamedTuple
 
 SAMPLE = 32
 """How many bytes a sample has, if its text is not shorter: a text that goes on in another page is cut there."""

@@ -7,11 +7,12 @@ import math
 import re
 import zlib
 from binascii import a2b_base64, b2a_base64
+from collections import namedtuple
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from math import isfinite
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, cast, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast, dataclass_transform
 
 from msgspec import Struct, field
 from msgspec.json import Decoder
@@ -20,10 +21,24 @@ from flue_py.errors import CorruptStore, InvalidEntry, shown
 from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
+    from typing import NamedTuple as NamedTuple  # noqa: PLC0414 - others take it from here
+
     import pydantic_core
 else:
     # Slow to import, and a program that only reads writes no JSON.
     pydantic_core = lazy_module("pydantic_core")
+
+    class _NamedTuples(type):
+        # That of typing compiles the type of each field: for seventy classes this is a tenth of the start of a command.
+        def __new__(cls, name, bases, space):
+            fields = space.get("__annotations__", {})
+            defaults = [space[field] for field in fields if field in space]
+            made = namedtuple(name, fields, defaults=defaults, module=space["__module__"])
+            for key in space.keys() - fields.keys():
+                setattr(made, key, space[key])
+            return made
+
+    NamedTuple = type.__new__(_NamedTuples, "NamedTuple", (), {})
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec.structs import replace
 
@@ -17,6 +17,7 @@ from flue_py.core.json import (
     Frozen,
     JsonObject,
     JsonValue,
+    NamedTuple,
     decode_json,
     encode_json,
     js_json,

@@ -7,14 +7,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from msgspec import field
 from msgspec.structs import replace
 
 from flue_py.core.chain import Fields
 from flue_py.core.entries import from_microseconds, to_microseconds
-from flue_py.core.json import Frozen, JsonObject
+from flue_py.core.json import Frozen, JsonObject, NamedTuple
 from flue_py.core.sessions import STORED, EditKind, LeafChoice, MoveReason, TaskStatus, check_scope
 from flue_py.core.usage import (
     MAX_AMOUNT,

@@ -430,16 +430,6 @@ def message_json(message: Message) -> JsonObject:
         raise refusal.at("message") from None
 
 
-def message_role(message: Mapping[str, JsonValue] | Message) -> str:
-    """Return the role of a message, typed or JSON. Raises `InvalidEntry` if JSON has none."""
-    if isinstance(message, MESSAGE_CLASSES):
-        return message.role
-    try:
-        return _role(message)
-    except Refusal as refusal:
-        raise refusal.at("message") from None
-
-
 def _parsed_if_json(value: object) -> object:
     return parse_message(cast("JsonObject", value)) if isinstance(value, Mapping) else value
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
 from flue_py.core.context import begins_turn
 from flue_py.core.entries import Entry, NewEntry, answered_id, from_microseconds, tool_calls
-from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_json, to_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, decode_json, to_json
 from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, MESSAGE, message_preview, message_text
 from flue_py.core.ledger import Budget, BudgetPeriod, Reached, Unit
 from flue_py.core.sessions import (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from hashlib import blake2b
-from typing import ClassVar, Literal, NamedTuple, TypeAlias, cast, get_args
+from typing import ClassVar, Literal, TypeAlias, cast, get_args
 
 from msgspec import field
 from msgspec.structs import asdict, force_setattr, replace
@@ -27,6 +27,7 @@ from flue_py.core.json import (
     Frozen,
     JsonObject,
     JsonValue,
+    NamedTuple,
     Selective,
     decode_json,
     decode_object,

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import blake2b
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from flue_py.core import ledger
 from flue_py.core.chain import UNKEYED, Chain
-from flue_py.core.json import Frozen
+from flue_py.core.json import Frozen, NamedTuple
 from flue_py.errors import SessionExists
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -14,12 +14,21 @@ from functools import lru_cache, reduce
 from hashlib import blake2b
 from math import isfinite, isnan
 from operator import add, sub
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias, TypeGuard, cast
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeGuard, cast
 
 from msgspec import field
 from msgspec.structs import astuple, replace
 
-from flue_py.core.json import MAX_JSON_DEPTH, Frozen, JsonObject, JsonValue, Selective, is_json, replace_lone_surrogates
+from flue_py.core.json import (
+    MAX_JSON_DEPTH,
+    Frozen,
+    JsonObject,
+    JsonValue,
+    NamedTuple,
+    Selective,
+    is_json,
+    replace_lone_surrogates,
+)
 from flue_py.core.kinds import adds_usage
 from flue_py.errors import InvalidEntry, shown
 from flue_py.lazy import lazy_module

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from msgspec.structs import replace
 
 from flue_py.core.chain import UNKEYED, Chain, UncheckedChain
+from flue_py.core.json import NamedTuple
 from flue_py.core.sessions import SessionPage
 from flue_py.db import ops
 from flue_py.db.ops import keys as statements

@@ -11,10 +11,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import NamedTuple
 
 from flue_py.core.chain import Chain
-from flue_py.core.json import SHORTEST, Cut, cut, encoded, inflate, splice
+from flue_py.core.json import SHORTEST, Cut, NamedTuple, cut, encoded, inflate, splice
 from flue_py.core.ledger import BlobRow, EntryRow
 from flue_py.core.sessions import LARGEST_ENTRY
 from flue_py.errors import CorruptStore

@@ -13,12 +13,12 @@ from functools import cached_property, partial
 from operator import itemgetter
 from pathlib import Path
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 
 from flue_py.core.chain import NO_PARENT, UNKEYED, Chain
-from flue_py.core.json import Frozen
+from flue_py.core.json import Frozen, NamedTuple
 from flue_py.core.sessions import Expected, OnConflict, Seen, Stored
 from flue_py.core.usage import Paid, UsageTotals
 from flue_py.db.waiting import ON_LOOP, Loop, Promise, Waiting, given

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 from msgspec import DecodeError
@@ -12,6 +12,7 @@ from msgspec.json import Decoder, decode, encode
 from msgspec.structs import replace
 
 from flue_py.core.chain import NO_PARENT, Chain, Fields
+from flue_py.core.json import NamedTuple
 from flue_py.core.ledger import (
     AttachmentRow,
     BlobRow,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeGuard
+from typing import TypeGuard
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import JsonObject, JsonValue, without
+from flue_py.core.json import JsonObject, JsonValue, NamedTuple, without
 from flue_py.core.kinds import COMPACTION, MESSAGE, message_text
 from flue_py.core.sessions import derived_id
 from flue_py.core.usage import SUMMED, PaidCall, ReportedUsage, UsageTotals, call_of, read_reported, usage_json

@@ -15,11 +15,11 @@ from functools import cache, partial
 from glob import iglob
 from importlib import import_module
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from flue_py.core.json import Frozen
+from flue_py.core.json import Frozen, NamedTuple
 from flue_py.errors import FlueError, InvalidArgument, shown
 from flue_py.lazy import lazy_module
 from flue_py.system import in_full

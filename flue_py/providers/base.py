@@ -10,12 +10,12 @@ from binascii import Error
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import ClassVar, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
-from flue_py.core.json import Frozen, JsonObject, JsonValue, Selective
+from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, Selective
 from flue_py.core.kinds import Shape, shape_of
 from flue_py.core.usage import RESPONSE_ID, billed_by
 from flue_py.errors import InvalidArgument, InvalidEntry, shown

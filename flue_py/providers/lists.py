@@ -7,11 +7,10 @@ import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import NamedTuple
 
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Pairing, called_ids
-from flue_py.core.json import JsonObject, JsonValue, without
+from flue_py.core.json import JsonObject, JsonValue, NamedTuple, without
 from flue_py.core.kinds import COMPACTION_PART, MESSAGE, NATIVE, SYSTEM, holds_compaction, sent_to
 from flue_py.providers import anthropic, gemini, openai_chat, openai_responses
 from flue_py.providers.base import Leftovers, blocks_of, fields_of, listed, objects_in, restored

@@ -7,12 +7,12 @@ import re
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from msgspec.structs import replace
 
 from flue_py.core.context import is_same_model
-from flue_py.core.json import Frozen, JsonObject, JsonValue, without
+from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, without
 from flue_py.core.kinds import (
     ASSISTANT,
     COMPACTION_PART,

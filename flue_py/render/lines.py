@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import pairwise
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import field
 from msgspec.structs import replace
@@ -26,7 +26,13 @@ from flue_py.core.kinds import (
     pieces_in,
 )
 from flue_py.core.usage import picodollars_to_usd
-from flue_py.render.tools import call_line, call_of, command_run, fact_line, plain_line, result_of, with_short_ids
+from flue_py.lazy import lazy_module
+
+if TYPE_CHECKING:
+    from flue_py.render import tools
+else:
+    # A list of sessions shows no call of a tool.
+    tools = lazy_module("flue_py.render.tools")
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which lines a tree is drawn as: its branches, the runs of entries between them, and which of them are folded.
@@ -553,9 +559,9 @@ def entry_text(entry: Entry, data: JsonValue = None) -> str:
     elif entry.kind == "model_change":
         text = f"{fields.get('provider')}/{fields.get('modelId')}"
     elif entry.kind == "label":
-        text = with_short_ids(f"{fields.get('label') or '(cleared)'} on {fields.get('targetId')}")
+        text = tools.with_short_ids(f"{fields.get('label') or '(cleared)'} on {fields.get('targetId')}")
     else:
-        text = fact_line(value) or "(empty)"
+        text = tools.fact_line(value) or "(empty)"
     return one_line(text)
 
 
@@ -567,11 +573,11 @@ def _left_out(details: JsonValue) -> str:
 
 def _message_line(role: str | None, message: JsonObject) -> str:
     if role == "bashExecution":
-        command, result = command_run(message)
+        command, result = tools.command_run(message)
         return _marked(result.marks, f"! {command.line}")
     if role == "toolResult":
-        result, name = result_of(message), message.get("toolName")
-        return _marked([*([name] if isinstance(name, str) else []), *result.marks], plain_line(result.text))
+        result, name = tools.result_of(message), message.get("toolName")
+        return _marked([*([name] if isinstance(name, str) else []), *result.marks], tools.plain_line(result.text))
     text = message_text(message)
     if role == "user" and text:
         pieces = pieces_in(message)
@@ -581,7 +587,7 @@ def _message_line(role: str | None, message: JsonObject) -> str:
         return text
     content = message.get("content")
     parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
-    calls = [f"-> {call_line(call_of(part))}" for part in parts if part.get("type") == "toolCall"]
+    calls = [f"-> {tools.call_line(tools.call_of(part))}" for part in parts if part.get("type") == "toolCall"]
     return "; ".join(calls or map(_silent_line, parts)) or str(message.get("errorMessage") or "(nothing said)")
 
 

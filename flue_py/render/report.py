@@ -16,7 +16,6 @@ from functools import cache
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
-from typing import NamedTuple
 
 from msgspec import Struct, field
 
@@ -34,7 +33,7 @@ from flue_py.core.context import (
     reported_counts,
 )
 from flue_py.core.entries import Entry, readable, tool_calls
-from flue_py.core.json import Frozen, JsonObject, JsonValue, encode_json, to_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, encode_json, to_json
 from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, MESSAGE, SHOWN_KINDS, message_text
 from flue_py.core.ledger import UsageRow
 from flue_py.core.sessions import SessionInfo

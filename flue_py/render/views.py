@@ -48,6 +48,7 @@ from flue_py.core.sessions import (
     VerifyReport,
 )
 from flue_py.core.usage import Usage, UsageWindow, known_cost, picodollars_to_usd, program_of
+from flue_py.lazy import lazy_module
 from flue_py.render.lines import (
     COST_WIDTH,
     DIFF_STYLES,
@@ -76,10 +77,12 @@ from flue_py.render.lines import (
     shortest_ids,
     table,
 )
-from flue_py.render.tools import Shown, shown_parts, with_short_ids
 
 if TYPE_CHECKING:
+    from flue_py.render import tools
     from flue_py.search import Part, Place, SearchAnswer, SearchHit, SessionHits, Snippet
+else:
+    tools = lazy_module("flue_py.render.tools")
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Paths, contexts, usage, sessions and deletions as lines.
@@ -167,7 +170,7 @@ def body_lines(entry: Entry) -> list[Line]:
     """Return everything that an entry says."""
     value = entry.data
     if entry.kind == MESSAGE and isinstance(value, dict):
-        return [line for part in shown_parts(value) for line in _part_lines(part)]
+        return [line for part in tools.shown_parts(value) for line in _part_lines(part)]
     artifact = readable(entry)
     texts = [json.dumps(value if artifact is None else artifact[0], ensure_ascii=False, indent=2)]
     if artifact is not None:
@@ -175,7 +178,7 @@ def body_lines(entry: Entry) -> list[Line]:
     return [((line, ""),) for text in texts for line in printable(text).splitlines() or [""]]
 
 
-def _part_lines(part: Shown) -> Iterator[Line]:
+def _part_lines(part: tools.Shown) -> Iterator[Line]:
     if part.heading:
         yield ((f"[{one_line(part.heading)}]", "bold"),)
     for line in printable(part.text).splitlines() or [""]:
@@ -1339,7 +1342,7 @@ def task_lines(links: Sequence[TaskLink], tasks: Mapping[str, SessionInfo], look
 
 
 def _task_line(link: TaskLink, tasks: Mapping[str, SessionInfo], guide: str, look: Look) -> Line:
-    info, name = tasks.get(link.child_id), look.fit(with_short_ids(one_line(link.task_id)), 24)
+    info, name = tasks.get(link.child_id), look.fit(tools.with_short_ids(one_line(link.task_id)), 24)
     name += f" ({link.status})" if link.status is not None else ""
     if info is not None:
         return _session_line(info, "task", guide, look, name)

@@ -7,13 +7,13 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import update_wrapper
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Concatenate, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, Unpack, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import JsonValue
+from flue_py.core.json import JsonValue, NamedTuple
 from flue_py.core.operations import (
     AppendEntries,
     Committed,

@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from inspect import isawaitable
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, Unpack, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, Unpack, cast
 
 from msgspec import ValidationError, convert, to_builtins
 from msgspec.structs import force_setattr, replace
@@ -20,7 +20,7 @@ from flue_py import prices
 from flue_py.core import context
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import SHELL, Entry, PathSettings
-from flue_py.core.json import Frozen, JsonObject, JsonValue
+from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple
 from flue_py.core.kinds import COMPACTION, MESSAGE, is_answer, message_text
 from flue_py.core.operations import UpdateSession
 from flue_py.core.sessions import GUARD_KEY, STORED, Appended, LeafChoice, Note, ReadStamp, Seen

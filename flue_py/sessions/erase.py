@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from flue_py.core.erasure import Look, Needles, Receipt
+from flue_py.core.json import NamedTuple
 from flue_py.core.redaction import Redaction
 from flue_py.core.sessions import Deletion, Note, ScopeContents, ScopeDeletion, check_scope
 from flue_py.errors import InvalidArgument, shown

@@ -11,19 +11,7 @@ from functools import partial
 from math import isfinite
 from os import PathLike, fspath
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    ClassVar,
-    Concatenate,
-    Generic,
-    NamedTuple,
-    ParamSpec,
-    Protocol,
-    TypedDict,
-    TypeVar,
-    Unpack,
-    cast,
-)
+from typing import TYPE_CHECKING, ClassVar, Concatenate, Generic, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast
 
 from msgspec import field
 from msgspec.structs import replace
@@ -31,7 +19,7 @@ from msgspec.structs import replace
 from flue_py.core import sessions
 from flue_py.core.context import ContextEntry, ContextRead, PendingTurn, PrefixChain, context_of, pending_in
 from flue_py.core.entries import Entry, PathSettings, checked_kind, to_microseconds
-from flue_py.core.json import Frozen, JsonObject, JsonValue, Selective, decode_object, encode_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, Selective, decode_object, encode_json
 from flue_py.core.kinds import MESSAGE
 from flue_py.core.operations import Left
 from flue_py.core.sessions import (

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import partial
 from os.path import normpath, realpath
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from msgspec.structs import replace
 
@@ -16,7 +16,7 @@ from flue_py import errors
 from flue_py.core import ledger
 from flue_py.core.context import EntryCost, told_by
 from flue_py.core.entries import Entry, NewEntry, derived_from_payload
-from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_json, encode_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, decode_json, encode_json
 from flue_py.core.ledger import (
     Amounts,
     BranchState,

@@ -9,14 +9,14 @@ from contextlib import aclosing, suppress
 from functools import partial
 from hashlib import blake2b
 from math import log
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import field
 from msgspec.structs import replace
 
 from flue_py import errors, search
 from flue_py.core.entries import Entry
-from flue_py.core.json import Frozen
+from flue_py.core.json import Frozen, NamedTuple
 from flue_py.core.sessions import MAX_NAME_BYTES, Problem, SessionHead, SessionInfo, SessionRef, retracted_in
 from flue_py.db.backend import Backend
 from flue_py.db.runner import MARK, FoundText, IndexedText, KnownSession, Wanted, WordIndex, session_mark

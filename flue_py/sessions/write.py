@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import chain, pairwise
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple, Unpack, cast
+from typing import TYPE_CHECKING, Unpack, cast
 
 from msgspec.structs import replace
 
@@ -34,7 +34,7 @@ from flue_py.core.entries import (
     tail_start,
     text_of_artifact,
 )
-from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, encode_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, decode_object, encode_json
 from flue_py.core.kinds import ARTIFACT, EXCLUSION, MESSAGE
 from flue_py.core.operations import MoveLeaf, Redo, Undo, Write
 from flue_py.core.sessions import Appended, LeafChoice, Limits, Mark, NewSession, SessionInfo

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar, cast
 
 from msgspec.structs import replace
 from rich.text import Text
@@ -21,6 +21,7 @@ from textual.worker import active_worker
 from flue_py import masking
 from flue_py.core.context import LeafDiff
 from flue_py.core.entries import Entry
+from flue_py.core.json import NamedTuple
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.sessions import Change, Deletion, SessionInfo, SessionPage
 from flue_py.errors import FlueError, SessionNotFound

@@ -11,7 +11,7 @@ from base64 import b64decode
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from msgspec import msgpack
 from msgspec.structs import astuple
@@ -20,7 +20,7 @@ from rich.text import Text
 
 from flue_py.core.context import EntryCost, begins_turn, entry_costs, reported_counts
 from flue_py.core.entries import Entry, readable
-from flue_py.core.json import Frozen, JsonObject, JsonValue
+from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple
 from flue_py.core.kinds import (
     COMPACTION,
     EXCLUSION,

@@ -6,20 +6,22 @@ import copy
 import pickle
 import subprocess
 import sys
+import typing
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from msgspec import field
+from msgspec import convert, field
 from msgspec.structs import force_setattr, replace
 
-from flue_py.core.json import Frozen, Selective
+from flue_py.core.json import Frozen, NamedTuple, Selective
 from flue_py.lazy import lazy_module
 
 ROOT = Path(__file__).parents[2]
 
 COLLECTING = """
 import sys
+import typing
 import pytest
 
 assert pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *sys.argv[1:]]) == 0
@@ -123,3 +125,33 @@ def test_a_value_cannot_be_changed_and_is_copied_with_other_fields() -> None:
     match pair:
         case Pair(left, right):
             assert (left, right) == ("a", "b")
+
+
+class Span(NamedTuple):
+    """A part of a text."""
+
+    start: int
+    end: int | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has no end."""
+        return self.end is None
+
+
+def test_named_tuples_are_those_of_typing() -> None:
+    class Plain(typing.NamedTuple):
+        start: int
+        end: int | None = None
+
+    assert (Span(1), Span(1, end=2), Span._make((1, 3))) == (Plain(1), Plain(1, 2), Plain(1, 3))
+    assert (Span(1).is_open, Span(1, 2)._replace(start=0).is_open) == (True, False)
+    assert repr(Span(1)) == "Span(start=1, end=None)"
+    assert (Span._fields, Span._field_defaults) == (Plain._fields, Plain._field_defaults)
+    assert typing.get_type_hints(Span) == typing.get_type_hints(Plain)
+    assert (Span.__doc__, Span.__module__) == ("A part of a text.", __name__)
+    assert pickle.loads(pickle.dumps(Span(1, 2))) == copy.copy(Span(1, 2)) == convert([1, 2], Span)
+    with pytest.raises(AttributeError):
+        Span(1).start = 2  # type: ignore[misc]
+    with pytest.raises(TypeError, match="start"):
+        Span()  # type: ignore[call-arg]

@@ -30,7 +30,6 @@ from flue_py.core.messages import (
     UnknownPart,
     UserMessage,
     message_json,
-    message_role,
     parse_message,
     validate_message,
 )
@@ -120,7 +119,7 @@ def test_every_accepted_message_comes_back_value_for_value_and_key_for_key(value
     message = parse_message(value)
     assert message_json(message) == value
     assert as_text(message_json(message)) == before
-    assert validate_message(value) == value["role"] == message.role == message_role(value) == message_role(message)
+    assert validate_message(value) == value["role"] == message.role
     assert as_text(value) == before
 
 
@@ -663,10 +662,3 @@ def test_a_typed_message_has_its_text_and_its_calls_and_none_of_them_among_its_f
 @given(st.one_of(LOOSE_MESSAGE, JSON))
 def test_asking_for_text_never_fails(value: Any) -> None:
     assert isinstance(message_text(value), str)
-
-
-def test_the_role_is_read_from_json_and_models_alike() -> None:
-    assert message_role({"role": "bashExecution", "content": 5}) == "bashExecution"
-    assert message_role(OtherMessage(role="custom")) == "custom"
-    with pytest.raises(InvalidEntry, match=r"message\.role: is missing"):
-        message_role({})

@@ -18,7 +18,7 @@ from flue_py.core.context import ContextEntry, synthetic_message
 from flue_py.core.entries import NewEntry
 from flue_py.core.json import decode_json, encode_json
 from flue_py.core.kinds import message_preview, message_text
-from flue_py.core.messages import message_json, message_role, parse_message, validate_message
+from flue_py.core.messages import message_json, parse_message, validate_message
 from flue_py.core.usage import read_usage
 from flue_py.errors import CorruptStore, InvalidEntry
 from tests.checks import raises
@@ -127,7 +127,7 @@ def test_any_object_is_a_message_or_refused_and_both_checks_agree(value: dict[st
     parsed, role, new = answers
     assert (parsed is None) == (role is None)
     if parsed is not None:
-        assert message_role(parsed) == role
+        assert parsed.role == role
         assert list(message_json(parsed)) == list(value)
     if new is not None:
         # A new message is not refused for usage that is no JSON: it is kept as text, and told.

@@ -25,7 +25,6 @@ from flue_py import (
     SessionNotFound,
     Store,
 )
-from flue_py.core.entries import new_message
 from flue_py.db.runner import CommittedBeforeCancellation
 from tests.checks import raises
 from tests.context.blocks.blocks import Says
@@ -424,7 +423,7 @@ WRITES: dict[str, _Write] = {
     ),
     "append_custom": lambda store, session, entry, given: session.append_custom("note", 1, **given),
     "import_entries": lambda store, session, entry, given: session.import_entries(
-        [placed(new_message(user("more")), "new", entry)], leaf="new", **given
+        [placed(NewEntry.message(user("more")), "new", entry)], leaf="new", **given
     ),
     "move_leaf": lambda store, session, entry, given: session.move_leaf(entry, **given),
     "rewind": lambda store, session, entry, given: session.rewind(turns=1, **given),

@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterab
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 from uuid import uuid4
 
 from google.adk.errors._stale_session_error import StaleSessionError
@@ -41,7 +41,7 @@ from flue_py.context.pipeline import plain_agent
 from flue_py.context.request import Reshaping
 from flue_py.context.settings import ContextSettings, context_settings
 from flue_py.core.entries import Entry, NewEntry
-from flue_py.core.json import JsonObject, JsonValue, encode_json
+from flue_py.core.json import JsonObject, JsonValue, NamedTuple, encode_json
 from flue_py.core.redaction import REDACTED
 from flue_py.core.sessions import SessionInfo, check_entry_id
 from flue_py.db.runner import committed_before

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 from uuid import uuid4
 
@@ -21,7 +21,7 @@ from pydantic_core import to_jsonable_python
 from flue_py.adapters.common import metadata_of, shown_groups
 from flue_py.compaction.plan import estimate_context_tokens
 from flue_py.core.entries import Entry, NewEntry
-from flue_py.core.json import JsonObject, JsonValue, encode_json
+from flue_py.core.json import JsonObject, JsonValue, NamedTuple, encode_json
 from flue_py.core.kinds import COMPACTION, MESSAGE, SUMMARIZED_ROLES, SYSTEM
 from flue_py.core.usage import read_reported
 from flue_py.errors import InvalidArgument, InvalidEntry, shown

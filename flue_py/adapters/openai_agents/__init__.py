@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, cast
 from uuid import uuid4
 
 from agents import Model, ModelSettings, ModelTracing
@@ -52,7 +52,7 @@ from flue_py.context.settings import ContextSettings, context_settings
 from flue_py.context.sources import SourceReader, checked_sources
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import NewEntry, to_microseconds
-from flue_py.core.json import Frozen, JsonObject, JsonValue
+from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple
 from flue_py.core.kinds import COMPACTION, EXCLUSION, MESSAGE
 from flue_py.core.ledger import UsageRow
 from flue_py.core.sessions import NewSession, derived_id

@@ -11,14 +11,14 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from msgspec.structs import replace
 
 from flue_py import providers
 from flue_py.core.context import ContextEntry, project_kept
 from flue_py.core.entries import Entry, NewEntry, entry_of_message
-from flue_py.core.json import JsonObject, JsonValue, decode_object, encode_json
+from flue_py.core.json import JsonObject, JsonValue, NamedTuple, decode_object, encode_json
 from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
 from flue_py.providers.base import close_difference, fields_of

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 from msgspec import structs
 from pydantic_ai.agent import AgentRunResult
@@ -52,7 +52,7 @@ from flue_py.adapters.pydantic_ai.messages import (
     state_of,
 )
 from flue_py.core.entries import Entry, NewEntry
-from flue_py.core.json import JsonObject
+from flue_py.core.json import JsonObject, NamedTuple
 from flue_py.core.sessions import SessionInfo
 from flue_py.errors import (
     CallConflict,

@@ -9,7 +9,7 @@ from copy import copy, deepcopy
 from dataclasses import is_dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 from msgspec import structs
@@ -24,7 +24,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from flue_py.adapters.common import as_message, id_of, key_of, shown_groups
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry, NewEntry
-from flue_py.core.json import JsonObject, JsonValue, decode_object, replace_lone_surrogates
+from flue_py.core.json import JsonObject, JsonValue, NamedTuple, decode_object, replace_lone_surrogates
 from flue_py.core.json import to_json as json_to_json
 from flue_py.core.kinds import MESSAGE, SYSTEM
 from flue_py.core.sessions import SessionInfo, call_id

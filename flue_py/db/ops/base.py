@@ -10,13 +10,13 @@ from functools import partial
 from hashlib import blake2b
 from itertools import chain, groupby
 from operator import attrgetter, itemgetter
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
 from flue_py.core.chain import HALF, NO_PARENT
 from flue_py.core.entries import Entry
-from flue_py.core.json import encoded, splice, to_json
+from flue_py.core.json import NamedTuple, encoded, splice, to_json
 from flue_py.core.kinds import ARTIFACT, without_lost
 from flue_py.core.ledger import EditRow, MarkRow, MoveRow, RequestRow
 from flue_py.core.sessions import (

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from flue_py.core.chain import HALF, NO_PARENT
-from flue_py.core.json import payload_digest
+from flue_py.core.json import NamedTuple, payload_digest
 from flue_py.core.trees import Lane
 from flue_py.db import sql
 from flue_py.db.ops.base import Cuts

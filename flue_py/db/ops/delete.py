@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from flue_py.core.json import NamedTuple
 from flue_py.core.ledger import owners_of_tasks
 from flue_py.core.operations import (
     AppendEntries,

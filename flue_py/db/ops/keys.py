@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from flue_py.core.json import NamedTuple
 from flue_py.db.runner import KeyChanged, Nothing, Transaction
 from flue_py.db.sql import statement
 

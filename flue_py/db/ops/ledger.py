@@ -6,12 +6,13 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date
 from functools import lru_cache, partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from flue_py.core import ledger, usage
 from flue_py.core.context import EntryCost
+from flue_py.core.json import NamedTuple
 from flue_py.core.ledger import (
     Amounts,
     Budget,

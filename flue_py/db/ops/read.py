@@ -8,7 +8,7 @@ from contextlib import closing
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from operator import attrgetter
-from typing import NamedTuple, TypeAlias, TypeVar, cast
+from typing import TypeAlias, TypeVar, cast
 
 from flue_py.core.chain import HALF, NO_PARENT
 from flue_py.core.chain import fields_of as fields_in
@@ -41,7 +41,7 @@ from flue_py.core.entries import (
     settings_on,
     tail_start,
 )
-from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_json, decode_object, decode_objects
+from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, decode_json, decode_object, decode_objects
 from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, EXCLUSION, MESSAGE
 from flue_py.core.sessions import (
     STORED,

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple, TypeAlias, TypeVar, cast
+from typing import TypeAlias, TypeVar, cast
 
 from flue_py.core.chain import Chain
+from flue_py.core.json import NamedTuple
 from flue_py.core.ledger import EditRow, LinkRow, MarkRow, MoveRow
 from flue_py.db import sql
 from flue_py.db.ops.heads import check_heads, renew_heads

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
 from operator import attrgetter, itemgetter
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from msgspec.structs import replace
 
 from flue_py.core.chain import NO_PARENT
 from flue_py.core.context import begins_turn
 from flue_py.core.entries import Entry
-from flue_py.core.json import Frozen
+from flue_py.core.json import Frozen, NamedTuple
 from flue_py.core.kinds import MESSAGE, USER
 from flue_py.core.ledger import LinkRow, MoveRow, RequestRow, SessionRow
 from flue_py.core.sessions import (

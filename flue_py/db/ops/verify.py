@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from msgspec import Struct, field
 
 from flue_py.core.chain import NO_PARENT, Chain, Fields
-from flue_py.core.json import JsonObject, decode_json, encoded, payload_digest, splice
+from flue_py.core.json import JsonObject, NamedTuple, decode_json, encoded, payload_digest, splice
 from flue_py.core.kinds import MESSAGE, message_preview, message_text, message_title
 from flue_py.core.sessions import Problem, VerifyReport, is_line, is_name, is_storable, is_usable, slot_of
 from flue_py.core.trees import Lane

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Cor
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import asyncpg
 from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_dbapi
@@ -22,6 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 from sqlalchemy.util.concurrency import greenlet_spawn
 
+from flue_py.core.json import NamedTuple
 from flue_py.core.sessions import Appended, Problem, SessionInfo, is_storable
 from flue_py.core.usage import MAX_AMOUNT
 from flue_py.db import sql

@@ -13,9 +13,9 @@ from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Final, Literal, NamedTuple, TypeAlias
+from typing import BinaryIO, Final, Literal, TypeAlias
 
-from flue_py.core.json import Frozen
+from flue_py.core.json import Frozen, NamedTuple
 from flue_py.core.ledger import BUDGET_PERIODS
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
 from flue_py.db.schema import schema_statements, stamp_statements

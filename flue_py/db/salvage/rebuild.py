@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import pydantic_core
 
@@ -19,6 +19,7 @@ from flue_py.core.chain import HALF, NO_PARENT, Chain, Fields, UncheckedChain
 from flue_py.core.json import (
     JsonObject,
     JsonValue,
+    NamedTuple,
     decode_json,
     decode_object,
     encode_json,

@@ -16,9 +16,10 @@ from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from random import uniform
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
+from flue_py.core.json import NamedTuple
 from flue_py.db import runner, schema, sql
 from flue_py.db.files import Part
 from flue_py.errors import (
