@@ -292,7 +292,7 @@ class Target(Struct):
         if self.completed_us is None or (self.recorded or {}).get("completed") is True:
             return
         await self.session.set_completed(from_microseconds(self.completed_us))
-        await self._remember({**(self.about or {}), "completed": True})
+        await self.remember({**(self.about or {}), "completed": True})
 
     async def remember_coming(self, about: JsonObject | None) -> None:
         """Note facts that come with entries that are stored next: names, and the file's own description.
@@ -301,9 +301,9 @@ class Target(Struct):
         """
         names = self._names()
         if names != (self.recorded or {}).get("names", {}):
-            await self._remember({**(about or {}), "names": names})
+            await self.remember({**(about or {}), "names": names})
         elif about is not None:
-            await self._remember(about)
+            await self.remember(about)
 
     def _names(self) -> JsonObject:
         """Return the names that are to be set, and are not set yet as far as the row of the session tells."""
@@ -325,7 +325,8 @@ class Target(Struct):
         for entry_id, label in fields_of(names.get("labels")).items():
             self.labels[entry_id] = label if isinstance(label, str) else None
 
-    async def _remember(self, facts: JsonObject) -> None:
+    async def remember(self, facts: JsonObject) -> None:
+        """Note facts in the part of the metadata about the file."""
         before, self.recorded = self.recorded, {**(self.recorded or {}), **facts}
         if before != self.recorded:
             await self.session.set_metadata({"imported": self.recorded}, merge=True)
@@ -351,7 +352,7 @@ class Target(Struct):
 
         await store.backend.update_session(session.ref, metadata_text=edit)
         await session.refresh()
-        self.recorded = imported_record(session)
+        self.recorded = imported_in(session.info.metadata_text)
 
     def read_before(self) -> tuple[JsonValue, JsonValue]:
         """Return how many bytes of the file were imported before, and their digest."""
@@ -381,15 +382,7 @@ class Target(Struct):
             end = {"segments": {**self._segments(), self.segment: end}}
         if not self.leaf_kept and not self.is_superseded:
             end["leaf"] = self.session.leaf_id
-        await self._remember(end)
-
-    async def remember_fingerprint(self, fingerprint: list[JsonValue]) -> None:
-        """Note the state of the session in its file, all of which is here."""
-        await self._remember({"fingerprint": fingerprint})
-
-    async def remember_leaf(self) -> None:
-        """Note which entry was the leaf, for a file that may be rewritten."""
-        await self._remember({"leaf": self.newest})
+        await self.remember(end)
 
     def tasks_began(self) -> dict[str, str]:
         """Return below which entries tasks of the session began, by their names, as far as files said."""
@@ -400,17 +393,11 @@ class Target(Struct):
         if part.parent is not None and self.below is None:
             self.below = next((part.lost[str(entry.id)] for entry in part.entries if entry.id in part.lost), None)
 
-    async def remember_beginning(self) -> None:
-        """Note where the task began, for a parent that comes later."""
-        if self.below is not None:
-            await self._remember({"below": self.below})
-
     async def remember_tasks(self) -> None:
         """Note where tasks began, for those whose sessions come later."""
         began = self.tasks_began()
         if began != began_of(self.session.metadata):
-            imported: JsonObject = {**imported_record(self.session), "tasks": {**began}}
-            await self.session.set_metadata({"imported": imported}, merge=True)
+            await self.remember({"tasks": {**began}})
 
     def report(self, now: SessionInfo | None) -> SessionImport:
         """Return the outcome of the session, given it as it is now."""
@@ -442,7 +429,7 @@ def restated(there: JsonObject, stated: JsonObject) -> JsonObject:
 
 
 def imported_in(metadata_text: str) -> JsonObject:
-    """Return the part about the imported file of the metadata of a session that is to be made."""
+    """Return the part about the imported file of the metadata of a session."""
     return fields_of(decode_object(metadata_text).get("imported"))
 
 
@@ -457,11 +444,6 @@ def metadata_with_names(part: SessionPart) -> str:
     if not names:
         return text
     return encode_json({**decode_object(text), "imported": {**imported_in(text), "names": names}}, "metadata")[0]
-
-
-def imported_record(session: Session) -> JsonObject:
-    """Return the part of a session's metadata about the file it was imported from."""
-    return fields_of(session.metadata.get("imported"))
 
 
 def storable_entries(part: SessionPart, most: int, notes: list[LineNote]) -> Sequence[NewEntry]:
@@ -759,7 +741,7 @@ class _FileImport:
                 is_chained=self._source.format.is_chained,
                 already_there=self._source.taken_before.get(session.id, 0),
                 segment=end.segment,
-                recorded=imported_record(session),
+                recorded=imported_in(session.info.metadata_text),
                 parent=end.parent,
             )
 
@@ -836,7 +818,7 @@ class _FileImport:
             target = self._targets[session_id] = Target(session, created=False, before=session.info)
             target.parent = part.parent.session_id if part.parent else None
             target.segment, target.is_chained = part.segment, self._source.format.is_chained
-            target.recorded = imported_record(session)
+            target.recorded = imported_in(session.info.metadata_text)
             if target.is_chained:
                 await self._check_unchanged(target)
             target.take_names()
@@ -870,7 +852,7 @@ class _FileImport:
         target.parent = part.parent.session_id if part.parent else None
         target.added = len(first)
         target.note_oddities(oddities, first)
-        target.recorded = imported_record(session)
+        target.recorded = imported_in(session.info.metadata_text)
         self._targets[session.id] = target
         if len(entries) > most:
             await self._store_entries(target, entries[most:], part.leaves, _last(part.leaves))
@@ -882,7 +864,6 @@ class _FileImport:
 
     async def _check_unchanged(self, target: Target) -> None:
         """Raise `UnreadableFile` if the file does not begin any more with the bytes that were imported before."""
-        target.recorded = imported_record(target.session)
         count, digest = target.read_before()
         if type(count) is not int or not isinstance(digest, str):
             return
@@ -999,7 +980,7 @@ class _FileImport:
             # Where nothing was, every file that has the message calls it by the id that it had without its entry.
             alone = () if paid else part.settles.get(str(entry.id), ())
             calls = [replace(call, call_id=alone[0]) if alone else call for call in entry.calls]
-            target.calls += [self._repaid(str(entry.id), call) for call in calls]
+            target.calls += [replace(call, replaces=self._paid[str(entry.id)]) for call in calls]
             line = part.lines[position] if position < len(part.lines) else 0
             self._notes.append(
                 LineNote(
@@ -1026,11 +1007,8 @@ class _FileImport:
         if entry.parent_id in target.instead:
             entry = replace(entry, parent_id=target.stands_for(entry.parent_id))
         if entry.calls and entry.id in self._paid:
-            entry = replace(entry, calls=tuple(self._repaid(entry.id, call) for call in entry.calls))
+            entry = replace(entry, calls=tuple(replace(call, replaces=self._paid[entry.id]) for call in entry.calls))
         return entry
-
-    def _repaid(self, entry_id: str, call: PaidCall) -> PaidCall:
-        return replace(call, replaces=self._paid[entry_id])
 
     async def _reattach_lost(self, target: Target, part: SessionPart) -> tuple[SessionPart, bool]:
         """Put entries whose parents are in another file of the same session below them, where they are stored."""
@@ -1080,14 +1058,16 @@ class _FileImport:
             await target.set_names(self._notes)
             await target.restate(self._store)
             await target.set_completed()
-            await target.remember_beginning()
+            if target.below is not None:
+                # Where the task began, for a parent that comes later.
+                await target.remember({"below": target.below})
             if self._source.format.is_chained:
                 await target.remember_end(self._source)
             if target.session.id in self._rewritten and not target.leaf_kept:
-                await target.remember_leaf()
+                await target.remember({"leaf": target.newest})
             fingerprint = self._source.fingerprints.get(target.session.id)
             if fingerprint is not None and not (target.leaf_kept or target.oddities or self._conflicts):
-                await target.remember_fingerprint([flue_py.__version__, fingerprint])
+                await target.remember({"fingerprint": [flue_py.__version__, fingerprint]})
         await link_tasks(self._store, self._scope, self._targets.values())
 
     def _ends(self, infos: Sequence[SessionInfo | None]) -> tuple[End, ...]:
