@@ -683,7 +683,10 @@ class Backend:
     # -- reads ----------------------------------------------------------------------------------------------
 
     read_epoch = _read(lambda: ops.base.read_epoch, loose=True)
-    """Return a number that changes when texts are erased: what was read in another one may be gone. O(1)."""
+    """Return a number that changes when texts are erased: what was read in another one may be gone.
+
+    Raises nothing of its own. O(1).
+    """
 
     read_path = _read(lambda: ops.sessions.read_path, loose=True)
     """Return the entries from root to leaf; ``entries=None`` if ``unless`` still holds.
