@@ -519,10 +519,6 @@ class Entries:
             self._ids.put(uuid, before)
         return before is not None
 
-    def is_known(self, uuid: str) -> bool:
-        """Return whether there was a row or an entry of this name."""
-        return self._ids.get(uuid) is not None
-
     def entry_as_step(self, chain: Chain, uuid: str) -> Node | None:
         """Return an entry of the main session, however far back, as a step to hang something below."""
         return chain.step(uuid) if chain.parent is None and self._ids.get(uuid) == _ENTRY else None
@@ -540,7 +536,7 @@ class Entries:
                     # An agent may go on below a row of the session whose task it is, which has a file of its own.
                     row.lost_parent = True
                     return None
-                why = "which was merged or left out too far back" if self.is_known(name) else "which is missing"
+                why = "which is missing" if self._ids.get(name) is None else "which was merged or left out too far back"
                 return self._below_the_row_before(chain, row, why)
             self.nodes.put(name, node)
         elif node.chain is not chain:
@@ -627,7 +623,7 @@ class Entries:
             return
         change = kit.TitleChange(entry_id, title, is_made=row.type != "custom-title")
         leaf = row.fields.get("leafUuid")
-        if row.type == "summary" and isinstance(leaf, str) and not self.is_known(leaf):
+        if row.type == "summary" and isinstance(leaf, str) and self._ids.get(leaf) is None:
             # The title of a branch that comes later, or of another session.
             self._branch_titles.put(leaf, (chain, change))
         elif rank >= chain.title_rank:

@@ -123,11 +123,6 @@ class CodexRow(kit.RawRow):
         return self.type in _KNOWN_TYPES and (self.type != "response_item" or self.kind in _KNOWN_ITEMS)
 
     @property
-    def entry_kind(self) -> str:
-        """The kind of entry that it becomes outside the conversation."""
-        return entry_kind(PREFIX, self.name)
-
-    @property
     def name(self) -> str:
         """Its type, and that of its payload."""
         return f"{self.type}.{self.kind}" if self.kind and self.type in ("response_item", "event_msg") else self.type
@@ -758,7 +753,7 @@ class CodexReader(kit.RowReader):
             self._model = kit.one_text(row.payload.get("model"), 160) or self._model
         if not row.is_known:
             self._notes.unknown_kinds[row.name] += 1
-        entries.emit(row, entries.custom(row, row.entry_kind, row.payload))
+        entries.emit(row, entries.custom(row, entry_kind(PREFIX, row.name), row.payload))
         if row.type == "event_msg" and row.kind == "thread_rolled_back":
             self._roll_back(entries, row)
 
