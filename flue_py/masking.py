@@ -144,7 +144,7 @@ class Mask:
         at = 0
         marks = self._marks.finditer(text) if _MARK in text else ()
         for start, end in (*(place.span() for place in marks), (len(text), 0)):
-            for secret in _joined(sorted(self._spans(text[at:start]))):
+            for secret in joined(sorted(self._spans(text[at:start]))):
                 yield Secret(at + secret.start, at + secret.end, secret.rule)
             at = end
 
@@ -246,7 +246,7 @@ def _end_of_run(line: str, at: int) -> int:
     return len(line) if match is None else match.start()
 
 
-def _joined(secrets: Sequence[Secret]) -> Iterator[Secret]:
+def joined(secrets: Sequence[Secret]) -> Iterator[Secret]:
     """Yield secrets in order, those that overlap as one, by the rule of the first."""
     last = Secret(0, 0, "")
     for secret in secrets:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cache, cached_property, partial
 from importlib.util import find_spec
 from inspect import signature
@@ -25,10 +25,13 @@ from flue_py.core.trees import TreeCopy
 from flue_py.db.payloads import checked_text, pack, stored_text
 from flue_py.db.runner import Sources, Transaction
 from flue_py.errors import CorruptStore, InvalidArgument, MissingExtra, SecretRefused, shown
-from flue_py.masking import Mask, mark, replaced
+from flue_py.masking import Mask, Secret, joined, mark, replaced
 
-SecretsChoice: TypeAlias = Literal["mask", "refuse"]
-"""The fate of secrets: the name of the rule in their place, or an error."""
+SecretFinder: TypeAlias = Callable[[str], Iterable[tuple[int, int, str]]]
+"""Returns where the secrets of a text begin and end, and by which rules."""
+
+SecretsChoice: TypeAlias = Literal["mask", "refuse"] | SecretFinder
+"""The fate of secrets: the name of the rule in their place, or an error; or those of a function are masked."""
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -47,22 +50,28 @@ _SKIPPED = (bytes, Sources, DeleteTree, DocumentName)
 """Of what is removed there are names alone, and nothing is written."""
 _BASE64 = re.compile(r"(?:data:[\w/+.;-]*;base64,)?[A-Za-z0-9+/]{1000,}={0,2}")
 _LONGEST_PASSWORD = 200
+_LONGEST_RULE = 100
+_LEAST = 4
 
 
 class SecretFilter:
     """Masks or refuses secrets in the values of writes. A value without one is returned as it is."""
 
     def __init__(self, choice: SecretsChoice) -> None:
-        if choice not in ("mask", "refuse"):
-            raise InvalidArgument(f"secrets: {shown(choice)} is not 'mask' or 'refuse'")
-        if find_spec("detect_secrets") is None:
+        if not callable(choice) and choice not in ("mask", "refuse"):
+            raise InvalidArgument(f"secrets: {shown(choice)} is not 'mask', 'refuse' or a function")
+        if not callable(choice) and find_spec("detect_secrets") is None:
             raise MissingExtra("secrets", "finding secrets")
         self._is_refusing = choice == "refuse"
+        self._finder = choice if callable(choice) else None
 
     @cached_property
     def _mask(self) -> Mask:
         # Whoever only reads does not wait for it.
         return Mask()
+
+    def _find(self, text: str) -> Sequence[Secret]:
+        return self._mask.find(text) if self._finder is None else _found_by(self._finder, text)
 
     def with_values(
         self, function: Callable[Concatenate[Transaction, P], Result], /, *values: P.args, **named: P.kwargs
@@ -183,7 +192,8 @@ class SecretFilter:
     def _field(self, text: str, where: str, name: str) -> str:
         """Return the value of a field of JSON: its name says that it is a password, which has no form of its own."""
         clean = self._plain(text, where)
-        if clean is text and len(text) <= _LONGEST_PASSWORD and GUARD_KEY not in where and self._mask.is_telling(name):
+        is_short = clean is text and len(text) <= _LONGEST_PASSWORD
+        if is_short and self._finder is None and GUARD_KEY not in where and self._mask.is_telling(name):
             rule = self._mask.rule_behind(name, text)
             if rule is not None:
                 return self._mark_of(rule, where)
@@ -196,7 +206,7 @@ class SecretFilter:
         return self._plain(text, where)
 
     def _plain(self, text: str, where: str) -> str:
-        return replaced(text, self._mask.find(text), lambda rule: self._mark_of(rule, where))
+        return replaced(text, self._find(text), lambda rule: self._mark_of(rule, where))
 
     def _mark_of(self, rule: str, where: str) -> str:
         if self._is_refusing:
@@ -204,9 +214,31 @@ class SecretFilter:
         return mark(rule)
 
     def _name(self, text: str, where: str) -> str:
-        for secret in self._mask.find(text):
+        for secret in self._find(text):
             raise SecretRefused(where, secret.rule, is_name=True)
         return text
+
+
+def _found_by(finder: SecretFinder, text: str) -> Sequence[Secret]:
+    """Return the secrets that a function of the caller finds. Raises `InvalidArgument`, with nothing of the text."""
+    try:
+        secrets = sorted(Secret(*place) for place in finder(text))
+        are_right = all(
+            type(start) is type(end) is int and 0 <= start < end <= len(text) and _is_rule(rule, text[start:end])
+            for start, end, rule in secrets
+        )
+        wrong = "" if are_right else "it returned a place that is not (start, end, rule) within the text"
+    except Exception as error:  # noqa: BLE001 - whatever it raises
+        wrong = f"it raised {type(error).__name__}, or returned no places"
+    # Not within the handler: the error of the function may have the text.
+    if wrong:
+        raise InvalidArgument(f"secrets: {wrong}; nothing was written")
+    return tuple(joined(secrets))
+
+
+def _is_rule(rule: str, secret: str) -> bool:
+    is_name = isinstance(rule, str) and rule.isprintable() and 0 < len(rule) <= _LONGEST_RULE
+    return is_name and (len(secret) < _LEAST or secret not in rule)
 
 
 @cache

@@ -1112,8 +1112,9 @@ async def open(
 
     ``secrets`` searches for passwords and keys whatever this store writes (the extra ``secrets``): ``"mask"`` puts the
     name of a rule in their place (``[secret: AWS Access Key]``); ``"refuse"`` raises `SecretRefused`, and so does
-    either for a name, such as a key of a session. Pictures and other base64 are not searched. O(characters) for each
-    write.
+    either for a name, such as a key of a session. Pictures and other base64 are not searched. A function instead gets
+    each text that is to be written, and returns the places to be masked: (start, end, name of a rule). If it fails, the
+    write is `InvalidArgument`, which has nothing of the text. O(characters) for each write.
 
     Raises `InvalidArgument`, `InvalidPrices`, `FormatTooNew`, `NotAStore`, `WrongKey`, `StoreUnavailable`,
     `StoreBusy`, `MissingExtra`, `WrongEventLoop`. O(1), whatever the store holds.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -133,7 +134,11 @@ def _ways(store: flue_py.sync.Store, session: flue_py.sync.Session, brought: tup
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("choice", ["mask", "refuse"])
+def _found(text: str) -> list[tuple[int, int, str]]:
+    return [(*place.span(), "AWS Access Key") for place in re.finditer(rf"(?:{KEY[:5]})?{KEY[5:]}", text)]
+
+
+@pytest.mark.parametrize("choice", ["mask", "refuse", _found])
 def test_no_way_in_stores_a_secret(tmp_path: Path, choice: Any) -> None:
     brought = _brought(tmp_path / "in", KEY)
     folder = tmp_path / "store"
@@ -154,12 +159,12 @@ def test_no_way_in_stores_a_secret(tmp_path: Path, choice: Any) -> None:
                     before.entries, before.sessions, before.documents,
                 )  # fmt: skip
             else:
-                is_right = choice == "mask"
+                is_right = choice != "refuse"
             if not is_right:
                 wrong.append(name)
         assert wrong == []
         assert store.verify().problems == []
-        if choice == "mask":
+        if choice != "refuse":
             titles = {info.title or info.first_message for info in store.list_sessions(limit=100).sessions}
             assert MARK in titles
             assert not store.search(KEY).sessions
@@ -203,6 +208,40 @@ def test_each_family_of_rules_is_masked_by_its_name_and_refused_by_it() -> None:
             ):  # fmt: skip
                 wrong.append((rule, text, str(error.value)))
     assert wrong == []
+
+
+def _raises(text: str) -> Any:
+    raise ValueError(f"cannot read {text}")
+
+
+BAD_FINDERS: dict[str, Any] = {
+    "raises": _raises, "no list": lambda _: 3, "no rule": lambda _: [(0, 1)], "beyond": lambda _: [(0, 999, "a")],
+    "empty": lambda _: [(1, 1, "a")], "no number": lambda _: [("0", 1, "a")], "a flag": lambda _: [(False, 1, "a")],
+    "rule of the text": lambda text: [(0, len(text), f"of {text}")], "two lines": lambda _: [(0, 1, "a\nb")],
+}  # fmt: skip
+
+
+def test_a_function_that_fails_refuses_the_write_and_shows_nothing_of_the_text() -> None:
+    wrong = []
+    for name, finder in BAD_FINDERS.items():
+        with flue_py.sync.open(":memory:", secrets=finder) as store:
+            try:
+                store.create_session(title=KEY)
+            except InvalidArgument as error:
+                is_ours = str(error).startswith("secrets: it ") and KEY not in str(error)
+                if is_ours and error.__cause__ is error.__context__ is None and store.info().sessions == 0:
+                    continue
+            wrong.append(name)
+    assert wrong == []
+
+
+def test_places_of_a_function_may_overlap_and_a_name_with_one_is_refused() -> None:
+    with flue_py.sync.open(
+        ":memory:", secrets=lambda text: [(3, 6, "b"), (0, 4, "a")] if text[1:] == "12345" else []
+    ) as store:
+        assert store.create_session(title="012345").title == "[secret: a]"
+        with pytest.raises(SecretRefused, match="by the rule 'a'"):
+            store.create_session(key="012345")
 
 
 def test_a_name_is_refused_and_what_no_secret_is_stays_as_it_is() -> None:
