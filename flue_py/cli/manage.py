@@ -547,8 +547,9 @@ async def cleanup(store: Store, policy_file: str | None, why: str | None, receip
     """Erase the sessions that the rules of a policy take, as erase does, but for those that a hold is on.
 
     A policy is a TOML file: hold, a list of ids and keys of sessions and of scope:NAME, and tables [[rule]] with scope,
-    kind (root or fork), max_age (30d, 4w or 12h), max_sessions and max_entries: the sessions that were active longest
-    ago go until no more are left. Task sessions go with their parents only. With --json: as erase.
+    kind (root or fork), max_age (30d, 4w or 12h), max_sessions, max_entries and max_bytes (of payload, as it is
+    stored): the sessions that were active longest ago go until no more are left. Task sessions go with their parents
+    only. With --json: as erase.
     """
     policy = read_policy(policy_file)
     with cli.progress_bar("looking"):

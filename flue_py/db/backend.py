@@ -290,6 +290,12 @@ class Backend:
         """
         return await self._runner.read(ops.sessions.session_heads, loose=True)
 
+    stored_bytes = _read(lambda: ops.sessions.stored_bytes)
+    """Return how many bytes the payloads of the entries take that each session has added, by id; those it lacks have 0.
+
+    What several entries share counts for each of them. Raises nothing of its own. O(store).
+    """
+
     get_sessions = _read(lambda: ops.read.get_sessions)
     """Return these sessions, in the order given: None for one that is missing.
 

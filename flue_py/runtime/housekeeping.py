@@ -36,7 +36,8 @@ def parse_age(text: str) -> timedelta:
 
 class Rule(Frozen, forbid_unknown_fields=True):
     """Which sessions go: of a scope and a kind, or of all; those not active for ``max_age``, and, of the rest, those
-    that were active longest ago, until at most ``max_sessions`` with at most ``max_entries`` are left.
+    that were active longest ago, until at most ``max_sessions`` with at most ``max_entries`` and ``max_bytes`` of
+    payload are left.
     """
 
     scope: str | None = None
@@ -44,6 +45,7 @@ class Rule(Frozen, forbid_unknown_fields=True):
     max_age: str | None = None
     max_sessions: Annotated[int, Meta(ge=0)] | None = None
     max_entries: Annotated[int, Meta(ge=0)] | None = None
+    max_bytes: Annotated[int, Meta(ge=0)] | None = None
 
 
 class Policy(Frozen, forbid_unknown_fields=True):
@@ -76,25 +78,29 @@ async def without_held(store: Store, policy: Policy, sessions: Sequence[SessionI
 async def find_due(store: Store, policy: Policy, now: datetime) -> list[SessionInfo]:
     """Return the sessions that a rule of a policy takes and nothing holds. O(sessions x rules)."""
     due: dict[str, SessionInfo] = {}
+    has_bytes = any(rule.max_bytes is not None for rule in policy.rule)
+    bytes_of = await store.backend.stored_bytes() if has_bytes else {}
     for rule in policy.rule:
         chosen = await _chosen(store, partial(_is_of, rule))
         old = [] if rule.max_age is None else await find_older(store, parse_age(rule.max_age), now)
         ids = {info.id for info in old}
         due |= {info.id: info for info in chosen if info.id in ids}
         rest = sorted((info for info in chosen if info.id not in ids), key=lambda info: info.active_at, reverse=True)
-        sizes = accumulate(info.entry_count for info in rest)
-        for place, (info, size) in enumerate(zip(rest, sizes, strict=True)):
-            if place >= _or(rule.max_sessions, len(rest)) or size > _or(rule.max_entries, size):
+        sums = zip(
+            range(1, len(rest) + 1),
+            accumulate(info.entry_count for info in rest),
+            accumulate(bytes_of.get(info.id, 0) for info in rest),
+            strict=True,
+        )
+        limits = (rule.max_sessions, rule.max_entries, rule.max_bytes)
+        for info, sizes in zip(rest, sums, strict=True):
+            if any(limit is not None and size > limit for size, limit in zip(sizes, limits, strict=True)):
                 due[info.id] = info
     return await without_held(store, policy, [*due.values()])
 
 
 def _is_of(rule: Rule, info: SessionInfo) -> bool:
     return rule.scope in (None, info.scope) and rule.kind in (None, info.kind)
-
-
-def _or(limit: int | None, default: int) -> int:
-    return default if limit is None else limit
 
 
 async def find_completed(store: Store) -> list[SessionInfo]:

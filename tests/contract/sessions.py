@@ -41,6 +41,7 @@ from tests.samples import (
     new_session,
     path_ids,
     path_of,
+    pictured,
     placed,
     session_info,
     store_snapshot,
@@ -240,6 +241,18 @@ class SessionContract:
         assert (session.id, session.key, session.title, session.scope) == (new.id, new.key, new.title, new.scope)
         assert session.metadata_text == new.metadata_text
         assert (session.cwd, session.config_path, session.created_us) == (new.cwd, new.config_path, new.created_us)
+
+    async def test_the_bytes_of_a_session_are_those_of_the_payloads_that_it_added(self, backend: Backend) -> None:
+        session_id = (await new_session(backend)).id
+        await new_session(backend)
+        sizes = []
+        for entry in (user("äöü"), user("words " * 50_000), pictured(bytes(range(256)) * 200)):
+            await add(backend, session_id, entry)
+            sizes.append((await backend.stored_bytes())[session_id])
+        assert sizes[0] == len(user("äöü").payload.encode())
+        assert sizes[0] < sizes[1] < 300_000
+        assert sizes[2] > sizes[1] + 256
+        assert [*await backend.stored_bytes()] == [session_id]
 
     async def test_session_ids_are_made_where_none_is_given(self, backend: Backend) -> None:
         made = [(await backend.create_session(NewSession())).id for _ in range(3)]

@@ -223,6 +223,22 @@ def session_heads(tx: Transaction) -> Sequence[SessionHead]:
     return heads
 
 
+# Entries with their payloads, and the pictures and the large texts that are stored apart.
+_APART = "blobs b ON b.tree_id = e.tree_id AND b.sha256 ="
+STORED_BYTES = statement(tuple[str, int])(
+    "SELECT s.id, CAST(SUM(p.size) AS BIGINT) FROM sessions s JOIN ("
+    f"SELECT e.session_key, LENGTH(COALESCE({sql.PAYLOAD_BYTES}, e.packed, b.data)) AS size"
+    f" FROM entries e LEFT JOIN {_APART} e.blob UNION ALL SELECT e.session_key, LENGTH(b.data) FROM attachments a"
+    " JOIN entries e ON e.tree_id = a.tree_id AND e.lane_id = a.lane_id AND e.depth = a.depth"
+    f" JOIN {_APART} a.sha256) p ON p.session_key = s.session_key GROUP BY s.id"
+)
+
+
+def stored_bytes(tx: Transaction) -> dict[str, int]:
+    """Return how many bytes of payload each session has (see `Backend.stored_bytes`)."""
+    return dict(tx.rows(STORED_BYTES))
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Creating sessions, forks and tasks; and writing down what is changed of a session beside its history.
 
