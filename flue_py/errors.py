@@ -13,6 +13,7 @@
     │   └── ModelAborted         the call was ended before it was answered       (ModelError)
     │       └── AbortedToCompact by a compaction on demand
     ├── FixTheCall               the call itself is wrong; nothing was changed
+    │   ├── OnHold               a legal hold is on what was to be deleted or redacted
     │   ├── SessionNotFound                                                      (LookupError)
     │   ├── SessionExists                                                        (ValueError)
     │   ├── EntryNotFound                                                        (LookupError)
@@ -62,7 +63,7 @@ __all__ = [
     "CallConflict", "ContextOverflow", "CorruptStore", "EntryNotFound", "FixTheCall", "FixTheSetup", "FixTheStore",
     "FlueError", "FormatTooNew", "HistoryPutBack", "IdempotencyConflict", "InvalidArgument", "InvalidEntry",
     "InvalidPrices", "LeafConflict", "MemoryUnavailable", "MissingExtra", "ModelAborted", "ModelDenied", "ModelError",
-    "ModelRefused", "ModelUnavailable", "NotAStore", "OutcomeUnknown", "RateLimited", "ReservationNotFound",
+    "ModelRefused", "ModelUnavailable", "NotAStore", "OnHold", "OutcomeUnknown", "RateLimited", "ReservationNotFound",
     "ReservationSettled", "RetryOrRebase", "RevisionConflict", "SecretRefused", "SessionExists", "SessionNotFound",
     "StoreBusy", "StoreClosed", "StoreUnavailable", "StoreWarning", "SummaryFailed", "TaskDepthExceeded",
     "UnreadableFile", "WrongEventLoop", "WrongKey", "WrongProcess",
@@ -289,6 +290,17 @@ class InvalidEntry(FixTheCall, ValueError):
 
 class InvalidArgument(FixTheCall, ValueError):
     """An argument that the call does not accept."""
+
+
+class OnHold(FixTheCall):
+    """A legal hold is on what was to be deleted or redacted. ``holds`` are named as ``despite_holds`` takes them."""
+
+    def __init__(self, holds: Sequence[str], detail: str) -> None:
+        self.holds = tuple(holds)
+        super().__init__(
+            f"{detail}; nothing was deleted: lift it (flue-py hold --lift, Store.lift_hold), or name it "
+            f"(--despite-hold {holds[0]}, despite_holds=[...])"
+        )
 
 
 class SecretRefused(FixTheCall, ValueError):

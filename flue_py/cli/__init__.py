@@ -71,6 +71,7 @@ SECTIONS = {
     "Manage the database": {
         "store": "Add, list, show and remove files that agents read.",
         "redact": "Take the text of entries for good.",
+        "hold": "Put a legal hold on a session or a scope, list or lift it.",
         "rm": "Delete a session and its tasks, or all unused ones.",
         "erase": "Delete for good, look for what is left, with a receipt.",
         "cleanup": "Erase what a policy says, but for what is held.",

@@ -28,17 +28,7 @@ from flue_py.core.entries import Entry
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.core.ledger import checked_zone
-from flue_py.core.sessions import (
-    STORED,
-    Appended,
-    Deletion,
-    Document,
-    DocumentInfo,
-    LeafChoice,
-    LogLine,
-    Moved,
-    SessionInfo,
-)
+from flue_py.core.sessions import STORED, Appended, Document, DocumentInfo, LeafChoice, LogLine, Moved, SessionInfo
 from flue_py.db.files import make_private_folder
 from flue_py.db.keys import KeyChoice
 from flue_py.db.waiting import OnCaller
@@ -67,7 +57,7 @@ from flue_py.render.lines import (
     table,
     text_of,
 )
-from flue_py.render.views import deletion_lines, info_row, listed_entry, log_lines, log_row, moved_row, row_of
+from flue_py.render.views import info_row, listed_entry, log_lines, log_row, moved_row, row_of
 from flue_py.sessions.handle import listed_sessions
 from flue_py.sessions.money import local_zone
 from flue_py.sessions.session import Session
@@ -1047,32 +1037,6 @@ def document_plan(
 
     subject = "" if info is None else f"{noun} {name}"
     return Plan(subject, answer(info, f"would {verb}", dry_run=True), go, verb=verb)
-
-
-async def plan_for(store: Store, find: Awaitable[list[SessionInfo]]) -> Plan:
-    """Return the plan of deleting sessions, each with its task sessions."""
-    with progress_bar("looking"):
-        sessions = await find
-        planned = [await store.delete_session_tree(info.id, dry_run=True) for info in sessions]
-        ids = [session_id for deletion in planned for session_id in deletion.session_ids]
-        names = {session_id: await name_of(store, session_id) for session_id in ids}
-
-    async def go(store: Store) -> Answer:
-        with progress_bar("deleting", "sessions") as tell:
-            deletion = await housekeeping.delete_all(store, sessions, progress=tell)
-        return _gone(deletion_lines(deletion, names), deletion.session_ids, deletion.entries_deleted)
-
-    would = deletion_lines(Deletion(tuple(names)), names, dry_run=True, knows_entries=False)
-    return Plan(counted(len(names), "session") if names else "", _gone(would, tuple(names), None), go)
-
-
-def _gone(lines: list[Line], session_ids: tuple[str, ...], entries_deleted: int | None) -> Answer:
-    row: JsonObject = {
-        "dryRun": entries_deleted is None,
-        "sessionIds": [*session_ids],
-        "entriesDeleted": entries_deleted,
-    }
-    return Answer(lambda: lines, lambda: row)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ class ImportConfig(Frozen, forbid_unknown_fields=True):
 
 
 class Config(Frozen, forbid_unknown_fields=True):
-    """The fields of the file. ``policy`` is the file of rules for `cleanup`, and of holds for all that deletes.
+    """The fields of the file. ``policy`` is the file of rules for `cleanup`.
 
     ``secrets`` is that of `flue_py.open`, for whatever a command writes.
     """
@@ -80,7 +80,8 @@ def read_policy(named: str | None) -> Policy:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         raise InvalidArgument(f"the policy {file} cannot be read: {reason or error}") from error
-    hint = f"a policy has hold and [[rule]], a rule {', '.join(housekeeping.Rule.__struct_fields__)}"
+    fields = ", ".join(housekeeping.Rule.__struct_fields__)
+    hint = f"a policy has [[rule]], a rule {fields}; holds are in the database (flue-py hold)"
     return _converted(text, path, housekeeping.Policy, hint)
 
 

@@ -24,7 +24,7 @@ from flue_py.core.entries import from_microseconds
 from flue_py.core.erasure import Receipt
 from flue_py.core.json import JsonObject, JsonValue, to_json
 from flue_py.core.redaction import Redaction
-from flue_py.core.sessions import Deletion, DocumentInfo, KeyChange, ScopeDeletion, SessionInfo
+from flue_py.core.sessions import DocumentInfo, KeyChange
 from flue_py.core.trees import SalvageReport
 from flue_py.core.witness import GOES_ON, Head, read_head
 from flue_py.db.files import Part, make_private_folder
@@ -36,12 +36,11 @@ from flue_py.errors import InvalidArgument, SessionNotFound, StoreUnavailable
 from flue_py.render import views
 from flue_py.render.lines import Line, Span, counted, one_line, printable, table
 from flue_py.runtime.housekeeping import (
-    Policy,
+    delete_all,
     find_completed,
     find_due,
     find_older,
     find_prunable,
-    holds_on,
     parse_age,
     without_held,
 )
@@ -463,33 +462,45 @@ async def reprice(store: Store, yes: bool) -> Answer:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The commands erase and cleanup, and the holds of a policy.
+# The commands hold, erase and cleanup.
 
-_hold_options = cli.all_of(
-    click.option(
-        "--policy", "policy_file", metavar="FILE", help="The policy whose holds count; else that of config.toml."
-    ),
-    click.option("--despite-hold", "despite", metavar="HOLD", multiple=True, help="Take what has this hold, too."),
+_hold_option = click.option(
+    "--despite-hold",
+    "despite",
+    metavar="HOLD",
+    multiple=True,
+    help="Take what has this hold, too: the id of a session, or scope:NAME.",
 )
+
+
+@cli.command()
+@click.argument("session", type=cli.SESSION_NAME, required=False)
+@cli.scope_option
+@cli.why_option
+@click.option("--lift", is_flag=True, help="Lift the hold.")
+async def hold(store: Store, session: str | None, why: str | None, lift: bool) -> Answer:
+    """Put a legal hold on SESSION, or with --scope alone on all of a tenant or user; without both, list the holds.
+
+    Nothing of it is deleted, erased or redacted then, unless --despite-hold names it. With --json: a list of objects:
+    scope, sessionId (null for all of the scope), by, why, atUs.
+    """
+    is_list = session is None and store.scope is None
+    if is_list and (lift or why):
+        raise click.UsageError("name a SESSION, or give --scope for all of a tenant or user")
+    session_id = None if session is None else (await store.find_session(session)).id
+    holds = [hold for hold in await store.holds() if is_list or hold.session_id == session_id]
+    if lift and not await store.lift_hold(session_id):
+        raise InvalidArgument("there is no hold on it; hold lists those that there are")
+    if not (is_list or lift):
+        holds = [await store.hold(session_id, by=cli.BY, why=why)]
+    text = "".join(f"{'lifted: ' * lift}{printable(str(hold))}\n" for hold in holds)
+    return Answer(lambda: cli.plain_lines(text or "there are no holds"), lambda: to_builtins(holds))
+
+
 _MOST_FOUND = 1_000
 _receipt_option = click.option(
     "--receipt", metavar="FILE", type=click.Path(path_type=Path), help="Write the receipt there."
 )
-
-
-def _policy(file: str | None, despite: Sequence[str]) -> Policy:
-    """Return the policy without the holds that were named."""
-    policy = read_policy(file)
-    return replace(policy, hold=tuple(hold for hold in policy.hold if hold not in despite))
-
-
-async def _require_free(store: Store, policy: Policy, session_ids: Sequence[str], scope: str | None) -> None:
-    """Raise `InvalidArgument` if a hold is on sessions that are to go, or on their scope."""
-    holds = await holds_on(store, policy, session_ids)
-    for hold in sorted(holds | {f"scope:{scope}"}.intersection(policy.hold)):
-        raise InvalidArgument(
-            f"the policy has the hold {hold!r} on it; nothing was deleted: --despite-hold {hold} does"
-        )
 
 
 def _check_erase(options: SimpleNamespace) -> None:
@@ -503,14 +514,13 @@ def _check_erase(options: SimpleNamespace) -> None:
 @click.option("--search", metavar="WORDS", help="Redact the entries that have these words, at most 1,000 at once.")
 @cli.why_option
 @_receipt_option
-@_hold_options
+@_hold_option
 async def erase(
     store: Store,
     sessions: tuple[str, ...],
     search: str | None,
     why: str | None,
     receipt: Path | None,
-    policy_file: str | None,
     despite: tuple[str, ...],
 ) -> Plan:
     """Delete sessions as rm does, so that no byte of them is left, look for what is left, and say so in a receipt.
@@ -520,8 +530,9 @@ async def erase(
     erased are looked for in every file of the database, and in all rows. Entries that other sessions see stay, and are
     named. If it is interrupted or killed, run it again. Exit code 1 if something is left, or could not be reached.
 
-    With --json, and in the file of --receipt, an object: dryRun, complete, sessionIds, scope, counts, entriesKept,
-    seenBy, atUs, by, why, size (bytes), and look, null before it is done: places (pairs of name and size), samples,
+    With --json, and in the file of --receipt, an object: complete (null if nothing was looked for), dryRun, sessionIds,
+    scope, counts, entriesKept, redacted, seenBy, mayQuote, missingIds, atUs, by, why, size (bytes), and look, null
+    before it is done: places (pairs of name and size), samples,
     unsampled (texts too short to be looked for), traces and stays (place, samples, where; stays are rows that were not
     erased), hindrances, outOfReach, rebuilt.
     """
@@ -536,7 +547,9 @@ async def erase(
         work = partial(Store.erase_scope, scope=store.scope)
     else:
         raise click.UsageError("name a SESSION, or give --scope for everything of a tenant or user, or --search")
-    return await _erasure(store, partial(work, by=cli.BY, why=why), _policy(policy_file, despite), receipt)
+    return await _deletion(
+        store, partial(work, by=cli.BY, why=why, despite_holds=despite), ("erase", "erased"), receipt
+    )
 
 
 @cli.destructive()
@@ -546,15 +559,16 @@ async def erase(
 async def cleanup(store: Store, policy_file: str | None, why: str | None, receipt: Path | None) -> Plan:
     """Erase the sessions that the rules of a policy take, as erase does, but for those that a hold is on.
 
-    A policy is a TOML file: hold, a list of ids and keys of sessions and of scope:NAME, and tables [[rule]] with scope,
-    kind (root or fork), max_age (30d, 4w or 12h), max_sessions, max_entries and max_bytes (of payload, as it is
-    stored): the sessions that were active longest ago go until no more are left. Task sessions go with their parents
-    only. With --json: as erase.
+    A policy is a TOML file of tables [[rule]] with scope, kind (root or fork), max_age (30d, 4w or 12h), max_sessions,
+    max_entries and max_bytes (of payload, as it is stored): the sessions that were active longest ago go until no more
+    are left. Task sessions go with their parents only. With --json: as erase.
     """
     policy = read_policy(policy_file)
     with cli.progress_bar("looking"):
-        ids = [info.id for info in await find_due(store, policy, datetime.now(UTC))]
-    return await _erasure(store, partial(Store.erase, sessions=ids, by=cli.BY, why=why), policy, receipt)
+        due = await find_due(store, policy, datetime.now(UTC))
+        free = [info.id for info in await without_held(due, lambda name: store.erase([name], dry_run=True))]
+    work = partial(Store.erase, sessions=free, by=cli.BY, why=why)
+    return await _deletion(store, work, ("erase", "erased"), receipt, held=len(due) - len(free))
 
 
 async def _erasable(store: Store, name: str) -> str:
@@ -567,30 +581,38 @@ async def _erasable(store: Store, name: str) -> str:
         return name
 
 
-async def _erasure(store: Store, work: Callable[..., Awaitable[Receipt]], policy: Policy, file: Path | None) -> Plan:
+async def _deletion(
+    store: Store,
+    work: Callable[..., Awaitable[Receipt]],
+    verbs: tuple[str, str] = ("delete", "deleted"),
+    file: Path | None = None,
+    held: int = 0,
+) -> Plan:
+    """Return the plan of a deletion or an erasure. ``held`` sessions were passed over."""
     planned = await work(store, dry_run=True)
-    scope = planned.scope
-    await _require_free(store, policy, [*planned.session_ids, *planned.seen_by], scope)
     names = {session_id: await cli.name_of(store, session_id) for session_id in planned.session_ids}
+    notes = [f"{counted(held, 'session')} passed over: a hold is on it, see flue-py hold"] if held else []
 
     def shown(receipt: Receipt) -> Answer:
         code = 0 if receipt.look is None or receipt.is_complete else 1
-        return Answer(lambda: views.receipt_lines(receipt, names), receipt.to_json, code=code)
+        return Answer(lambda: views.receipt_lines(receipt, names, verbs[1]), receipt.to_json, code=code, notes=notes)
 
     async def go(store: Store) -> Answer:
-        with cli.progress_bar("erasing"), nullcontext() if file is None else Part(file) as part:
+        with cli.progress_bar(f"{verbs[0][:-1]}ing"), nullcontext() if file is None else Part(file) as part:
             receipt = await work(store, dry_run=False)
             if part is not None:
                 part.write(to_json(receipt.to_json()) + b"\n")
                 part.publish()
         return shown(receipt)
 
+    scope = planned.scope
     subject = counted(len(names), "session") if scope is None else f"everything of scope {printable(repr(scope))}"
     if not names and planned.redacted:
         subject = counted(planned.redacted, "entry", "entries")
     elif not any(planned.counts.values()):
-        subject = "what an interrupted erasure left" if await store.backend.is_erasing() else ""
-    return Plan(subject, shown(planned), go, "erase")
+        is_left = verbs[0] == "erase" and await store.backend.is_erasing()
+        subject = "what an interrupted erasure left" if is_left else ""
+    return Plan(subject, shown(planned), go, verbs[0])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -618,14 +640,13 @@ def _check_rm(options: SimpleNamespace) -> None:
 )
 @click.option("--config-gone", is_flag=True, help="Delete sessions whose configuration file is gone, completed or not.")
 @click.option("--without-config", is_flag=True, help="Those that never had a configuration file, too.")
-@_hold_options
+@_hold_option
 async def rm(
     store: Store,
     session: str | None,
     inactive_for: timedelta | None,
     config_gone: bool,
     without_config: bool,
-    policy_file: str | None,
     despite: tuple[str, ...],
 ) -> Plan:
     """Delete SESSION, its task sessions and theirs, and every entry that no other session sees.
@@ -641,61 +662,33 @@ async def rm(
     program that gives its sessions none, --without-config is all of them. Nothing is ever deleted by itself: run it by
     a timer, with --yes.
 
-    With --json: an object: dryRun, sessionIds, missingIds (linked, but not there), entriesDeleted, entriesKept; of
-    several sessions dryRun, sessionIds, entriesDeleted (null with --dry-run); of a scope dryRun, sessionIds,
-    entriesDeleted and entriesKept (null with --dry-run), memories, files, budgets, callsKept.
+    With --json: as erase, without a look.
     """
-    policy = _policy(policy_file, despite)
-
-    async def plan_for(find: Awaitable[list[SessionInfo]]) -> Plan:
-        return await cli.plan_for(store, without_held(store, policy, await find))
-
-    if inactive_for is not None:
-        return await plan_for(find_older(store, inactive_for, datetime.now(UTC)))
-    if config_gone or without_config:
-        return await plan_for(find_prunable(store, without_config=without_config))
-    if session is None:
-        return await _plan_for_scope(store, policy)
-    if session.lower() == "all" and not any(
-        session in (info.id, info.key) for info in await all_sessions(store.backend, scope=store.scope)
-    ):
-        return await plan_for(find_completed(store))
-    target = await store.find_session(session)
-    seen = target.revision
-    planned = await store.delete_session_tree(target.id, dry_run=True, expected_revision=seen)
-    await _require_free(store, policy, planned.session_ids, None)
-    names = {session_id: await cli.name_of(store, session_id) for session_id in planned.session_ids}
-
-    def shown(deletion: Deletion, *, dry_run: bool) -> Answer:
-        return Answer(
-            lambda: views.deletion_lines(deletion, names, dry_run=dry_run),
-            lambda: views.deletion_row(deletion, dry_run=dry_run),
-        )
-
-    async def go(store: Store) -> Answer:
-        with cli.progress_bar("deleting"):
-            return shown(await store.delete_session_tree(target.id, expected_revision=seen), dry_run=False)
-
-    return Plan(counted(len(planned.session_ids), "session"), shown(planned, dry_run=True), go)
-
-
-async def _plan_for_scope(store: Store, policy: Policy) -> Plan:
-    if store.scope is None:
+    revision = None
+    if session is not None and (session.lower() != "all" or await _is_named(store, session)):
+        target = await store.find_session(session)
+        ids, held, revision = [target.id], 0, target.revision
+    elif session is not None or inactive_for is not None or config_gone or without_config:
+        with cli.progress_bar("looking"):
+            if inactive_for is not None:
+                chosen = await find_older(store, inactive_for, datetime.now(UTC))
+            elif session is not None:
+                chosen = await find_completed(store)
+            else:
+                chosen = await find_prunable(store, without_config=without_config)
+            plan = partial(store.delete_session_tree, dry_run=True, despite_holds=despite)
+            ids = [info.id for info in await without_held(chosen, plan)]
+            held = len(chosen) - len(ids)
+    elif store.scope is not None:
+        return await _deletion(store, partial(Store.delete_scope, scope=store.scope, despite_holds=despite))
+    else:
         raise click.UsageError("name a SESSION, or give --scope for everything of a tenant or user")
-    scope = store.scope
-    planned = await store.delete_scope(scope, dry_run=True)
-    await _require_free(store, policy, planned.session_ids, scope)
+    work = partial(delete_all, session_ids=ids, despite_holds=despite, expected_revision=revision)
+    return await _deletion(store, work, held=held)
 
-    def shown(deletion: ScopeDeletion) -> Answer:
-        return Answer(lambda: views.scope_deletion_lines(deletion), lambda: views.scope_deletion_row(deletion))
 
-    async def go(store: Store) -> Answer:
-        with cli.progress_bar("deleting"):
-            return shown(await store.delete_scope(scope, dry_run=False))
-
-    is_empty = not (planned.session_ids or planned.memories or planned.files or planned.budgets or planned.calls)
-    subject = "" if is_empty else f"everything of scope {printable(repr(scope))}"
-    return Plan(subject, shown(planned), go)
+async def _is_named(store: Store, name: str) -> bool:
+    return any(name in (info.id, info.key) for info in await all_sessions(store.backend, scope=store.scope))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -706,7 +699,8 @@ async def _plan_for_scope(store: Store, policy: Policy) -> Plan:
 @click.argument("session", type=cli.SESSION_NAME)
 @click.argument("entries", metavar="ENTRY...", type=cli.ENTRY_NAME, nargs=-1, required=True)
 @click.option("--why", metavar="TEXT", required=True, help="The reason, which stands in the place of the text.")
-async def redact(store: Store, session: str, entries: tuple[str, ...], why: str) -> Plan:
+@_hold_option
+async def redact(store: Store, session: str, entries: tuple[str, ...], why: str, despite: tuple[str, ...]) -> Plan:
     """Take the text of entries of SESSION for good: a line with the reason stands in its place, for the model, too.
 
     Attachments, previews, automatic titles and words of the index that were made of it go as well. Forks that see the
@@ -719,10 +713,10 @@ async def redact(store: Store, session: str, entries: tuple[str, ...], why: str)
     """
     target = await store.find_session(session)
     ids = [await target.resolve_entry_id(entry) for entry in entries]
-    planned = await target.redact(ids, why, by=cli.BY, dry_run=True)
+    planned = await target.redact(ids, why, by=cli.BY, dry_run=True, despite_holds=despite)
 
     async def go(store: Store) -> Answer:
-        done = await (await store.find_session(target.id)).redact(ids, why, by=cli.BY)
+        done = await (await store.find_session(target.id)).redact(ids, why, by=cli.BY, despite_holds=despite)
         return _redacted(done, "redacted", dry_run=False)
 
     subject = counted(len(planned.entry_ids), "entry", "entries") if planned.entry_ids else ""

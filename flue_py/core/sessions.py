@@ -862,22 +862,6 @@ class ScopeContents(NamedTuple):
     calls: int
 
 
-class ScopeDeletion(Frozen):
-    """The result of deleting a scope, or of its dry run.
-
-    ``calls`` is how many paid calls stay in the ledger, without their agents and folders. ``entries_kept`` counts
-    entries that stay because a session of another scope sees them. The numbers of entries are None in a dry run.
-    """
-
-    session_ids: tuple[str, ...]
-    entries_deleted: int | None
-    entries_kept: int | None
-    memories: int
-    files: int
-    budgets: int
-    calls: int
-
-
 class Problem(Frozen):
     """One disagreement that `verify` found: its kind, its place, and the two sides."""
 
@@ -948,6 +932,11 @@ MAX_SOURCE = 4_096
 
 IMPORTED_FILES = "imported files"
 """The space of the documents in which imports remember files: nobody's, neither counted nor copied."""
+
+LEGAL_HOLDS = "legal holds"
+"""The space of the documents that are legal holds, each in the scope that it is on, or of the session."""
+
+WHOLE_SCOPE = "scope"
 
 SEARCHED = 1_000
 """How many documents one call of `Backend.search_documents` reads at most."""
@@ -1036,6 +1025,36 @@ def deletion_of(session_id: str, scope: str) -> NewDocument:
     """
     body, _ = encode_json({"deleted": session_id, "scope": scope}, "body")
     return NewDocument("file", derived_id(scope), body, "json", "", IMPORTED_FILES, derived_id(session_id))
+
+
+class LegalHold(Frozen, rename="camel"):
+    """A hold on a session, or on all of a scope (``session_id`` is None): it is not deleted until that is lifted."""
+
+    scope: str
+    session_id: str | None
+    by: str | None
+    why: str | None
+    at_us: int = 0
+
+    @property
+    def name(self) -> str:
+        """The id of the session, or ``scope:`` and the name of the scope."""
+        return f"scope:{self.scope}" if self.session_id is None else self.session_id
+
+    def __str__(self) -> str:
+        of = f"scope {self.scope!r}" if self.session_id is None else f"session {self.session_id!r}"
+        notes = ": ".join(note for note in (f"by {self.by}" * bool(self.by), self.why) if note)
+        return f"{of} is on hold since {from_microseconds(self.at_us):%Y-%m-%d}{f' ({notes})' if notes else ''}"
+
+    def document(self) -> NewDocument:
+        """Return the document that it is stored as."""
+        body, _ = encode_json({"session": self.session_id, "by": self.by, "why": self.why}, "why")
+        return NewDocument("file", hold_name(self.session_id), body, "json", self.scope, LEGAL_HOLDS)
+
+
+def hold_name(session_id: str | None) -> str:
+    """Return the name of the document of a hold: an id is no name that each document could have."""
+    return WHOLE_SCOPE if session_id is None else derived_id(session_id)
 
 
 class DocumentInfo(Frozen):

@@ -386,6 +386,7 @@ class Backend:
         dry_run: bool = False,
         expected: Expected = STORED,
         erased: erasure.Needles | None = None,
+        despite: Collection[str] = (),
     ) -> Deletion:
         """Delete the session and the closure of its task links, and every entry that no other session sees.
 
@@ -394,15 +395,15 @@ class Backend:
         named, tasks in another one are as missing, and stay. Ledger rows stay. Budgets of these sessions go; their
         reservations in others stay, to be settled or to expire. With ``dry_run`` nothing goes, and the same is
         returned. With ``erased`` it is an erasure: ledger rows lose agents and folders, what goes is overwritten, and
-        ``erased`` takes samples of it, for `forget_deleted`. Raises nothing of its own. O(rows deleted), a constant
-        number of statements; an erasure O(their size).
+        ``erased`` takes samples of it, for `forget_deleted`. Holds on these sessions or on their scopes have to be
+        named in ``despite``: `OnHold`. O(rows deleted), a constant number of statements; an erasure O(their size).
         """
 
         def work(tx: Transaction) -> tuple[Deletion, erasure.Needles | None]:
             # It may be run again.
             needles = None if erased is None else erasure.Needles()
             return ops.delete.delete_tree(
-                tx, self._sources, session_id, scope, expected, dry_run=dry_run, erased=needles
+                tx, self._sources, session_id, scope, expected, dry_run=dry_run, erased=needles, despite=despite
             ), needles
 
         deletion, needles = await (self._runner.read if dry_run else self._runner.write)(work)
@@ -413,16 +414,17 @@ class Backend:
         return deletion
 
     async def empty_scope(
-        self, scope: str, *, dry_run: bool = False, erased: erasure.Needles | None = None
+        self, scope: str, *, dry_run: bool = False, erased: erasure.Needles | None = None, despite: Collection[str] = ()
     ) -> ScopeContents:
         """Delete the documents and the budgets of a scope, and from the ledger the texts of its calls.
 
         These are agents and folders; scope, ids, models, times and amounts stay. Its sessions are not deleted, and
         those that are there keep no budget. With ``dry_run`` they are only counted. ``erased`` is that of
-        `delete_tree`. Raises nothing of its own. O(ledger + documents).
+        `delete_tree`. Each hold on it or on a session of it has to be named in ``despite``: `OnHold`. O(ledger +
+        documents).
         """
         run = self._runner.read if dry_run else self._runner.write
-        return await run(lambda tx: ops.delete.empty_scope(tx, scope, dry_run=dry_run, erased=erased))
+        return await run(lambda tx: ops.delete.empty_scope(tx, scope, dry_run=dry_run, erased=erased, despite=despite))
 
     is_erasing = _read(lambda: ops.erase.is_erasing, loose=True)
     """Return whether an erasure has not come to its end: it goes on, or was killed. Raises nothing of its own. O(1)."""
@@ -457,6 +459,7 @@ class Backend:
         note: Note = NO_NOTE,
         dry_run: bool = False,
         erased: erasure.Needles | None = None,
+        despite: Collection[str] = (),
     ) -> Redaction:
         """Take the payloads of entries, and what derives from them, and leave tombstones with their digests.
 
@@ -467,15 +470,15 @@ class Backend:
         again. Then it is looked for in all files, and goes from there (`forget_deleted`); with ``erased``, which takes
         samples, that is left to the caller. With ``dry_run`` nothing is
         changed, and the same is returned. Raises `EntryNotFound` for an entry that the session neither sees nor has
-        retracted. O(store).
+        retracted, and `OnHold` if a hold is on a session that sees one, and not in ``despite``. O(store).
         """
 
         def work(tx: Transaction) -> tuple[Redaction, erasure.Needles]:
             # It may be run again.
             needles = erasure.Needles()
             samples = None if dry_run else needles
-            redact = self._with_values(ops.redact.redact, self._sources, session_id, entry_ids, expected, note, samples)
-            return redact(tx), needles
+            values = (session_id, entry_ids, expected, note, samples, despite)
+            return self._with_values(ops.redact.redact, self._sources, *values)(tx), needles
 
         was_killed = await self.is_erasing()
         redaction, needles = await (self._runner.read if dry_run else self._runner.write)(work)
@@ -1110,8 +1113,11 @@ class Backend:
     remove_document = _write(lambda: ops.documents.remove_document)
     """Delete a document; return whether it was there, which a second call finds it is not.
 
-    Raises nothing of its own. O(size).
+    Raises `OnHold` if a hold is on all of its scope. O(size).
     """
+
+    list_holds = _read(lambda: ops.documents.list_holds)
+    """Return the legal holds of a scope, or of all (None), the oldest first. Raises `CorruptStore`. O(documents)."""
 
     # -- transfer -------------------------------------------------------------------------------------------
     # A tree crosses whole, under keys of the target's own. A copy remembers in which state it was made, so that one

@@ -221,6 +221,7 @@ class SecretFilter:
 
 def _found_by(finder: SecretFinder, text: str) -> Sequence[Secret]:
     """Return the secrets that a function of the caller finds. Raises `InvalidArgument`, with nothing of the text."""
+    secrets: list[Secret] = []
     try:
         secrets = sorted(Secret(*place) for place in finder(text))
         are_right = all(

@@ -28,6 +28,7 @@ from flue_py.formats.kit import ParseReport, SessionPart, read_lines
 from flue_py.formats.pi import PiReader
 from flue_py.render import views
 from flue_py.render.lines import ASCII, UNICODE, Line, Look, counted, printable
+from flue_py.runtime.housekeeping import delete_all
 from flue_py.sessions.money import listed_rows
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -82,7 +83,7 @@ async def tell(store: Store, look: Look) -> AsyncIterator[Section]:
     infos = (await store.list_sessions()).sessions
     yield "The sessions", views.session_lines(await listed_rows(store, infos), look)
     names = {info.id: views.session_name(info, None) for info in infos}
-    yield "Deleting the task session", views.deletion_lines(await store.delete_session_tree(task.id), names)
+    yield "Deleting the task session", views.receipt_lines(await delete_all(store, [task.id]), names)
     left = await listed_rows(store, (await store.list_sessions()).sessions)
     yield "The sessions that are left", views.session_lines(left, look)
     verified = await store.verify()

@@ -33,7 +33,6 @@ from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.core.ledger import Budget, HeldAmount, Unit, UsageReport, UsageRow, checked_zone, shown_amount
 from flue_py.core.operations import SessionEvent
 from flue_py.core.sessions import (
-    Deletion,
     Document,
     DocumentInfo,
     DocumentName,
@@ -41,7 +40,6 @@ from flue_py.core.sessions import (
     LogLine,
     Moved,
     Problem,
-    ScopeDeletion,
     SessionInfo,
     StoreInfo,
     TaskLink,
@@ -310,50 +308,10 @@ def _fork_point(info: SessionInfo) -> str:
     return f"{info.forked_from_session} at {info.forked_from_entry or 'the beginning'}"
 
 
-def deletion_lines(
-    deletion: Deletion, names: Mapping[str, str], *, dry_run: bool = False, knows_entries: bool = True
-) -> list[Line]:
-    """Return the effect of a deletion, made or planned. ``names`` are the sessions' names, by id.
-
-    Without ``knows_entries``, the number of entries is left out.
-    """
-    verb = "would be deleted" if dry_run else "deleted"
-    with_them = f", {counted(deletion.entries_deleted, 'entry', 'entries')} with them" if knows_entries else ""
-    lines: list[Line] = [((f"{counted(len(deletion.session_ids), 'session')} {verb}", "bold"), (with_them, ""))]
-    lines += [
-        ((f"  {session_id}", "red"), (f"  {names.get(session_id, '')}", "")) for session_id in deletion.session_ids
-    ]
-    if deletion.entries_kept:
-        staying = counted(deletion.entries_kept, "entry", "entries")
-        lines.append(((f"{staying} stay, because other sessions see them", ""),))
-    if deletion.missing_ids:
-        lines.append(((f"linked but not there: {', '.join(deletion.missing_ids)}", "yellow"),))
-    return lines
-
-
-def scope_deletion_lines(deletion: ScopeDeletion) -> list[Line]:
-    """Return the effect of deleting a scope, or of a dry run, and the data that stay."""
-    parts = [
-        counted(len(deletion.session_ids), "session"),
-        counted(deletion.memories, "memory", "memories"),
-        counted(deletion.files, "file"),
-        counted(deletion.budgets, "budget"),
-    ]
-    verb = "would be deleted" if deletion.entries_deleted is None else "deleted"
-    lines: list[Line] = [((f"{', '.join(parts)} {verb}", "bold"),)]
-    if deletion.entries_kept:
-        staying = counted(deletion.entries_kept, "entry", "entries")
-        lines.append(((f"{staying} stay, because sessions of other scopes see them", ""),))
-    if deletion.calls:
-        calls = counted(deletion.calls, "paid call")
-        lines.append(((f"what was paid stays: {calls}, without agents and folders", ""),))
-    return lines
-
-
-def receipt_lines(receipt: Receipt, names: Mapping[str, str]) -> list[Line]:
-    """Return the effect of an erasure, or of a dry run, and where it was looked for. ``names`` as in a deletion."""
+def receipt_lines(receipt: Receipt, names: Mapping[str, str], verb: str = "deleted") -> list[Line]:
+    """Return the effect of a deletion or an erasure, made or planned. ``names`` are the sessions' names, by id."""
     look = receipt.look
-    verb = "would be erased" if look is None else "erased"
+    verb = f"{'would be ' * receipt.dry_run}{verb}"
     words = {"entries": "entry", "memories": "memory"}
     counts = [(name, count) for name, count in receipt.counts.items() if name != "calls"]
     parts = [counted(count, words.get(name, name[:-1]), name) for name, count in counts]
@@ -361,7 +319,14 @@ def receipt_lines(receipt: Receipt, names: Mapping[str, str]) -> list[Line]:
     lines += [((f"  {name}", "red"), (f"  {names.get(name, '')}", "")) for name in receipt.session_ids]
     if receipt.redacted:
         entries = counted(receipt.redacted, "entry", "entries")
-        lines.append(((f"{entries} {'would lose' if look is None else 'lost'} their texts: redacted", "bold"),))
+        lines.append(((f"{entries} {'would lose' if receipt.dry_run else 'lost'} their texts: redacted", "bold"),))
+    if receipt.entries_kept:
+        staying = counted(receipt.entries_kept, "entry", "entries")
+        lines.append(((f"{staying} stay, because other sessions see them", ""),))
+    if receipt.missing_ids:
+        lines.append(((f"linked but not there: {', '.join(receipt.missing_ids)}", "yellow"),))
+    if calls := receipt.counts.get("calls"):
+        lines.append(((f"what was paid stays: {counted(calls, 'paid call')}, without agents and folders", ""),))
     if receipt.seen_by:
         lines.append(((f"seen by {', '.join(receipt.seen_by)}", "yellow"),))
     if receipt.may_quote:
@@ -614,22 +579,6 @@ def moved_row(session_id: str, moved: Moved | None, leaf: str | None) -> JsonObj
         "fromId": leaf if moved is None else moved.from_id,
         "leafId": leaf if moved is None else moved.to_id,
     }
-
-
-def deletion_row(deletion: Deletion, *, dry_run: bool) -> JsonObject:
-    """Return the effect of a deletion, or with ``dry_run`` of a planned one."""
-    return {
-        "dryRun": dry_run,
-        **row_of(deletion, "session_ids missing_ids"),
-        "links": [{"parentId": parent, "childId": child} for parent, child in deletion.links],
-        **row_of(deletion, "entries_deleted entries_kept"),
-    }
-
-
-def scope_deletion_row(deletion: ScopeDeletion) -> JsonObject:
-    """Return the effect of deleting a scope, or of a dry run."""
-    names = "session_ids entries_deleted entries_kept memories files budgets callsKept=calls"
-    return {"dryRun": deletion.entries_deleted is None, **row_of(deletion, names)}
 
 
 def verify_row(report: VerifyReport) -> JsonObject:

@@ -31,7 +31,7 @@ from flue_py.render.transcript import Listed, listed_lines, said_lines, saved_tr
 from flue_py.render.views import entry_row, memory_lines, session_row, task_row
 from flue_py.runtime import guard
 from flue_py.runtime.harness import redo_last, undo_last
-from flue_py.runtime.housekeeping import delete_all, find_completed
+from flue_py.runtime.housekeeping import delete_all, find_completed, without_held
 from flue_py.sessions import handle
 from flue_py.sessions.compact import checked_hook
 from flue_py.sessions.money import model_of
@@ -578,7 +578,10 @@ async def _delete(conversation: Conversation, argument: str) -> str:
         return _usage("delete")
     store = conversation.store.in_scope(conversation.session.info.scope)
     if argument.lower() == "all":
-        deleted = await delete_all(store, await find_completed(store), spare=conversation.session.id)
+        plan = partial(store.delete_session_tree, dry_run=True)
+        free = [info.id for info in await without_held(await find_completed(store), plan)]
+        ids = [name for name in free if conversation.session.id not in (await plan(name)).session_ids]
+        deleted = await delete_all(store, ids)
         return f"{counted(len(deleted.session_ids), 'session')} deleted, of those that were completed."
     session = await conversation.find(argument)
     planned = await store.delete_session_tree(session.id, dry_run=True)

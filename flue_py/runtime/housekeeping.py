@@ -6,19 +6,22 @@ Nothing is deleted unasked. A task session is deleted with its parent, and never
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import accumulate
 from os.path import exists, join
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Unpack
 
 from msgspec import Meta
 
+from flue_py.core.erasure import Receipt, receipt_of
 from flue_py.core.json import Frozen
-from flue_py.core.sessions import Deletion, SessionInfo
-from flue_py.errors import InvalidArgument, shown
-from flue_py.sessions.handle import all_sessions
+from flue_py.core.sessions import SessionInfo
+from flue_py.db.runner import now_us
+from flue_py.errors import InvalidArgument, OnHold, shown
+from flue_py.sessions.handle import SeenOptions, all_sessions
 from flue_py.sessions.store import Store
 
 DEFAULT_AGE = "30d"
@@ -49,34 +52,23 @@ class Rule(Frozen, forbid_unknown_fields=True):
 
 
 class Policy(Frozen, forbid_unknown_fields=True):
-    """Rules of what goes, and legal holds: ids and keys of sessions, and ``scope:NAME``, that stay all the same."""
+    """Rules of what goes, but for what a hold is on."""
 
-    hold: tuple[str, ...] = ()
     rule: tuple[Rule, ...] = ()
 
 
-async def holds_on(store: Store, policy: Policy, session_ids: Sequence[str]) -> set[str]:
-    """Return the holds of a policy that are on one of these sessions. O(sessions), if there are holds."""
-    holds = set[str]()
-    for session_id in session_ids if policy.hold else ():
-        if (session := await store.get_session(session_id)) is not None:
-            info = session.info
-            holds |= {info.id, info.key or info.id, f"scope:{info.scope}"}.intersection(policy.hold)
-    return holds
-
-
-async def without_held(store: Store, policy: Policy, sessions: Sequence[SessionInfo]) -> list[SessionInfo]:
-    """Return the sessions that can be erased for all holds: none is on a task session, or on one that sees entries."""
+async def without_held(sessions: Sequence[SessionInfo], plan: Callable[[str], Awaitable[object]]) -> list[SessionInfo]:
+    """Return the sessions that no hold keeps from what ``plan`` plans for an id. The cost of as many plans."""
     free = []
     for info in sessions:
-        planned = await store.erase([info.id], dry_run=True) if policy.hold else None
-        if planned is None or not await holds_on(store, policy, [*planned.session_ids, *planned.seen_by]):
+        with suppress(OnHold):
+            await plan(info.id)
             free.append(info)
     return free
 
 
 async def find_due(store: Store, policy: Policy, now: datetime) -> list[SessionInfo]:
-    """Return the sessions that a rule of a policy takes and nothing holds. O(sessions x rules)."""
+    """Return the sessions that a rule of a policy takes. O(sessions x rules)."""
     due: dict[str, SessionInfo] = {}
     has_bytes = any(rule.max_bytes is not None for rule in policy.rule)
     bytes_of = await store.backend.stored_bytes() if has_bytes else {}
@@ -96,7 +88,7 @@ async def find_due(store: Store, policy: Policy, now: datetime) -> list[SessionI
         for info, sizes in zip(rest, sums, strict=True):
             if any(limit is not None and size > limit for size, limit in zip(sizes, limits, strict=True)):
                 due[info.id] = info
-    return await without_held(store, policy, [*due.values()])
+    return [*due.values()]
 
 
 def _is_of(rule: Rule, info: SessionInfo) -> bool:
@@ -135,8 +127,9 @@ async def find_older(store: Store, age: timedelta, now: datetime) -> list[Sessio
     except OverflowError:
         return []
     old = []
+    holds = [hold.name for hold in await store.holds()]
     for info in await _chosen(store, lambda info: info.active_at < before):
-        planned = await store.delete_session_tree(info.id, dry_run=True)
+        planned = await store.delete_session_tree(info.id, dry_run=True, despite_holds=holds)
         tasks = [await store.get_session(session_id) for session_id in planned.session_ids if session_id != info.id]
         if all(task is None or task.info.active_at < before for task in tasks):
             old.append(info)
@@ -145,27 +138,15 @@ async def find_older(store: Store, age: timedelta, now: datetime) -> list[Sessio
 
 async def delete_all(
     store: Store,
-    sessions: Sequence[SessionInfo],
+    session_ids: Sequence[str],
     *,
-    spare: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> Deletion:
-    """Delete sessions, each with its task sessions in a transaction of its own, and return all that was deleted.
-
-    A session stays if ``spare`` would be deleted with it. ``entries_kept`` are those that other sessions saw
-    at that moment. ``progress`` is called with the number of sessions done, and of all.
-    """
-    session_ids: dict[str, None] = {}
-    deleted, entries_kept = 0, 0
-    for done, info in enumerate(sessions, 1):
-        if spare is None or spare not in (await store.delete_session_tree(info.id, dry_run=True)).session_ids:
-            deletion = await store.delete_session_tree(info.id)
-            session_ids.update(dict.fromkeys(deletion.session_ids))
-            deleted += deletion.entries_deleted
-            entries_kept += deletion.entries_kept
-        if progress is not None:
-            progress(done, len(sessions))
-    return Deletion(tuple(session_ids), (), deleted, entries_kept)
+    dry_run: bool = False,
+    despite_holds: Sequence[str] = (),
+    **options: Unpack[SeenOptions],
+) -> Receipt:
+    """Delete sessions, each with its task sessions in a transaction of its own, or only say which would go."""
+    delete = partial(store.delete_session_tree, dry_run=dry_run, despite_holds=despite_holds, **options)
+    return receipt_of([await delete(session_id) for session_id in session_ids], now_us(), dry_run=dry_run)
 
 
 async def _chosen(store: Store, is_chosen: Callable[[SessionInfo], bool]) -> list[SessionInfo]:

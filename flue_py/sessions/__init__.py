@@ -32,8 +32,8 @@ if TYPE_CHECKING:
         DocumentName,
         DocumentsFound,
         KeyChange,
+        LegalHold,
         Problem,
-        ScopeDeletion,
         StoreInfo,
         TaskLink,
         VerifyReport,
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
     from flue_py.sessions.witnesses import Every, FileWitness, HttpWitness, StoreWitness
 __all__ = [
     "Artifact", "ArtifactExcerpt", "BackupReport", "BranchSummary", "CallDifference", "CommonPrefix", "Compact",
-    "ConvertedMessage", "DiffSide", "DocumentInfo", "DocumentName", "DocumentsFound", "EditPlan", "EntryCost", "Every",
-    "Exclude", "Exclusion", "FileWitness", "Fork", "Head", "HeldAmount", "HttpWitness", "KeyChange", "LeafDiff",
-    "Leaving", "Look", "MarkEffect", "PathSettings", "PendingCall", "PendingTurn", "Problem", "Receipt", "Recorded",
-    "Redaction", "ReportedSize", "RepricedCalls", "Repricing", "Resume", "Rewind", "ScopeDeletion", "Searched",
-    "SessionEvent", "SessionHits", "Snippet", "Source", "StoreInfo", "StoreWitness", "TaskLink", "ToolUse", "Trace",
-    "UsageReport", "UsageRow", "VerifyReport", "Witness",
+    "ConvertedMessage", "DiffSide", "DocumentInfo", "DocumentName", "DocumentsFound", "EditPlan", "EntryCost",
+    "Every", "Exclude", "Exclusion", "FileWitness", "Fork", "Head", "HeldAmount", "HttpWitness", "KeyChange",
+    "LeafDiff", "Leaving", "LegalHold", "Look", "MarkEffect", "PathSettings", "PendingCall", "PendingTurn",
+    "Problem", "Receipt", "Recorded", "Redaction", "ReportedSize", "RepricedCalls", "Repricing", "Resume", "Rewind",
+    "Searched", "SessionEvent", "SessionHits", "Snippet", "Source", "StoreInfo", "StoreWitness", "TaskLink",
+    "ToolUse", "Trace", "UsageReport", "UsageRow", "VerifyReport", "Witness",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:
@@ -71,7 +71,7 @@ if not TYPE_CHECKING:
             "flue_py.core.operations": "SessionEvent",
             "flue_py.core.redaction": "Redaction",
             "flue_py.core.sessions": (
-                "ConvertedMessage DocumentInfo DocumentName DocumentsFound KeyChange Problem ScopeDeletion StoreInfo "
+                "ConvertedMessage DocumentInfo DocumentName DocumentsFound KeyChange LegalHold Problem StoreInfo "
                 "TaskLink VerifyReport"
             ),
             "flue_py.core.trees": "BackupReport",

@@ -1,15 +1,15 @@
-"""Deletion of a scope, and erasures: deletions after which no byte is left, with a receipt."""
+"""Deletion of a scope, erasures, which are deletions after which no byte is left, and holds that prevent both."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 
-from flue_py.core.erasure import Look, Needles, Receipt
+from flue_py.core.erasure import Look, Needles, Receipt, receipt_of
 from flue_py.core.json import NamedTuple
 from flue_py.core.redaction import Redaction
-from flue_py.core.sessions import Deletion, Note, ScopeContents, ScopeDeletion, check_scope
-from flue_py.errors import InvalidArgument, shown
+from flue_py.core.sessions import NO_NOTE, Deletion, LegalHold, Note, ScopeContents, check_scope
+from flue_py.errors import InvalidArgument, SessionNotFound, shown
 from flue_py.prices import CallPricer
 from flue_py.sessions import handle
 from flue_py.sessions.handle import HasId, Scoped
@@ -23,6 +23,7 @@ class _Work(NamedTuple):
     note: Note
     dry_run: bool
     needles: Needles | None
+    despite: Collection[str]
     trees: list[Deletion]
     redactions: list[Redaction]
 
@@ -33,30 +34,71 @@ class StoreErasure(Scoped):
     __slots__ = ()
     _pricer: CallPricer
 
-    async def delete_scope(self, scope: str, *, dry_run: bool) -> ScopeDeletion:
+    async def hold(
+        self,
+        session: HasId | str | None = None,
+        *,
+        scope: str | None = None,
+        by: str | None = None,
+        why: str | None = None,
+    ) -> LegalHold:
+        """Put a legal hold on a session, or without one on all of a scope, and return it. Another ``why`` replaces it.
+
+        Whatever deletes, erases or redacts raises `OnHold` then, unless it names the hold, or somebody lifts it. Work
+        goes on: appends, and memories that are written anew. Raises `SessionNotFound`, `InvalidArgument`. O(1).
+        """
+        notes = handle.checked_text(by, "by"), handle.checked_text(why, "why")
+        place, session_id = self._meant(scope), None
+        if session is not None:
+            info = await self._backend.get_session(handle.checked_session(session), place)
+            if info is None:
+                raise SessionNotFound(str(session if isinstance(session, str) else session.id))
+            place, session_id = info.scope, info.id
+        if place is None:
+            raise InvalidArgument("hold: takes a session, or scope=")
+        check_scope(place)
+        stored = await self._backend.put_document(LegalHold(place, session_id, *notes).document())
+        return LegalHold(place, session_id, *notes, stored.created_us)
+
+    async def holds(self, *, scope: str | None = None) -> tuple[LegalHold, ...]:
+        """Return the legal holds of a scope, or of all, the oldest first. Raises `InvalidArgument`. O(documents)."""
+        place = self._meant(scope)
+        if place is not None:
+            check_scope(place)
+        return tuple(await self._backend.list_holds(place))
+
+    async def lift_hold(self, session: HasId | str | None = None, *, scope: str | None = None) -> bool:
+        """Lift the legal hold on a session, or without one that on a scope; return whether there was one.
+
+        Raises `InvalidArgument`. O(documents).
+        """
+        session_id = None if session is None else str(handle.checked_session(session))
+        place = self._meant(scope)
+        if session_id is None and place is None:
+            raise InvalidArgument("lift_hold: takes a session, or scope=")
+        names = [hold.document().id for hold in await self.holds(scope=scope) if hold.session_id == session_id]
+        return any([await self._backend.remove_document(name) for name in names])
+
+    async def delete_scope(self, scope: str, *, dry_run: bool, despite_holds: Sequence[str] = ()) -> Receipt:
         """Delete everything of a tenant or user: sessions, memories, files, budgets, and names in the ledger.
 
         Paid calls stay: amounts, models and days under the scope and the ids of its sessions, entries and calls,
         without agents and folders; so do task sessions in another scope, and the entries that sessions of other scopes
         see. With ``dry_run``, which has to be said, it only tells which would go. Each session tree is a transaction of
-        its own, and the rest is one: an interrupted call is finished by the same one. Raises `InvalidArgument`. O(rows
-        deleted + ledger).
+        its own, and the rest is one: an interrupted call is finished by the same one. Raises `OnHold` for each hold on
+        it, or on a session of it, that is not in ``despite_holds``, and `InvalidArgument`. O(rows deleted + ledger).
         """
         handle.checked_flag(dry_run, "dry_run")
-        work = _Work(Note(), dry_run, None, trees := list[Deletion](), [])
+        work = _Work(NO_NOTE, dry_run, None, handle.checked_ids(despite_holds), [], [])
         contents = await self._delete_scope(scope, work)
-        return ScopeDeletion(
-            tuple(dict.fromkeys(session_id for tree in trees for session_id in tree.session_ids)),
-            None if dry_run else sum(tree.entries_deleted for tree in trees),
-            None if dry_run else sum(tree.entries_kept for tree in trees),
-            *contents,
-        )
+        now_us = self._pricer.now_us()
+        return receipt_of(work.trees, now_us, dry_run=dry_run, scope=scope, contents=contents)
 
     async def _delete_scope(self, scope: str, work: _Work) -> ScopeContents:
         check_scope(scope)
         place = self._place(scope)
         # Budgets of sessions go with these.
-        contents = await self._backend.empty_scope(place, dry_run=True)
+        contents = await self._backend.empty_scope(place, dry_run=True, despite=work.despite)
         # A session that somebody writes to meanwhile, or makes, may be in no page that was read.
         while there := await handle.all_sessions(self._backend, scope=place):
             for info in there:
@@ -64,12 +106,12 @@ class StoreErasure(Scoped):
             if work.dry_run:
                 break
         if not work.dry_run:
-            await self._backend.empty_scope(place, erased=work.needles)
+            await self._backend.empty_scope(place, erased=work.needles, despite=work.despite)
         return contents
 
     async def _delete_tree(self, session_id: str, scope: str | None, work: _Work) -> None:
         """Delete a session tree. In an erasure, the entries that others see lose their texts first."""
-        delete = partial(self._backend.delete_tree, session_id, scope=scope, erased=work.needles)
+        delete = partial(self._backend.delete_tree, session_id, scope=scope, erased=work.needles, despite=work.despite)
         if work.needles is not None:
             await self._redact((await delete(dry_run=True)).shared, work)
         work.trees.append(await delete(dry_run=work.dry_run))
@@ -79,8 +121,8 @@ class StoreErasure(Scoped):
         for session_id, entry_id in pairs:
             entries.setdefault(session_id, []).append(entry_id)
         for session_id, ids in entries.items():
-            redact = partial(self._backend.redact, note=work.note, dry_run=work.dry_run, erased=work.needles)
-            work.redactions.append(await redact(session_id, ids))
+            redact = partial(self._backend.redact, note=work.note, dry_run=work.dry_run, despite=work.despite)
+            work.redactions.append(await redact(session_id, ids, erased=work.needles))
 
     async def erase(
         self,
@@ -91,6 +133,7 @@ class StoreErasure(Scoped):
         scope: str | None = None,
         by: str | None = None,
         why: str | None = None,
+        despite_holds: Sequence[str] = (),
     ) -> Receipt:
         """Delete sessions as `delete_session_tree` does, so that no byte of them is left, and return the receipt.
 
@@ -99,7 +142,8 @@ class StoreErasure(Scoped):
         a file that had it anywhere is written anew; then samples of all erased texts are looked for in every file of
         the store and in the rows that stay. On PostgreSQL that is rows, after ``VACUUM``. A call that is interrupted is
         completed by the same one, and by any other. With ``dry_run``, which has to be said, nothing goes. Raises
-        `InvalidArgument`, and `EntryNotFound` for an entry. O(store), and O(files) of free disk at most.
+        `InvalidArgument`, `EntryNotFound` for an entry, and before anything is changed `OnHold` for a hold on a session
+        that goes or sees what goes, if it is not in ``despite_holds``. O(store), and O(files) of free disk at most.
         """
         handle.checked_flag(dry_run, "dry_run")
         for name, values in (("sessions", sessions), ("entries", entries)):
@@ -117,36 +161,48 @@ class StoreErasure(Scoped):
             for name in names:
                 await self._delete_tree(name, meant, work)
 
-        return await self._erase(delete, None, Note(by, why or _WHY), dry_run)
+        return await self._erase(delete, None, Note(by, why or _WHY), dry_run, despite_holds)
 
-    async def erase_scope(self, scope: str, *, dry_run: bool, by: str | None = None, why: str | None = None) -> Receipt:
-        """Do the same with everything that `delete_scope` deletes. Raises `InvalidArgument`. O(store)."""
+    async def erase_scope(
+        self,
+        scope: str,
+        *,
+        dry_run: bool,
+        by: str | None = None,
+        why: str | None = None,
+        despite_holds: Sequence[str] = (),
+    ) -> Receipt:
+        """Do the same with everything that `delete_scope` deletes. Raises `OnHold`, `InvalidArgument`. O(store)."""
         handle.checked_flag(dry_run, "dry_run")
-        return await self._erase(partial(self._delete_scope, scope), scope, Note(by, why or _WHY), dry_run)
+        note = Note(by, why or _WHY)
+        return await self._erase(partial(self._delete_scope, scope), scope, note, dry_run, despite_holds)
 
     async def _erase(
-        self, delete: Callable[[_Work], Awaitable[ScopeContents | None]], scope: str | None, note: Note, dry_run: bool
+        self,
+        delete: Callable[[_Work], Awaitable[ScopeContents | None]],
+        scope: str | None,
+        note: Note,
+        dry_run: bool,
+        despite_holds: Sequence[str],
     ) -> Receipt:
-        work = _Work(note, dry_run, needles := Needles(), [], [])
+        planned = _Work(note, True, Needles(), handle.checked_ids(despite_holds), [], [])
+        contents = await delete(planned)
         was_interrupted = await self._backend.is_erasing()
-        contents = await delete(work)
-        ids = dict.fromkeys(name for tree in work.trees for name in tree.session_ids)
-        counts = {"sessions": len(ids), "entries": sum(tree.entries_deleted for tree in work.trees)}
-        # What a session sees that was erased behind it has gone with it.
-        redactions = [done for done in work.redactions if not ids.keys() >= set(done.seen_by)]
+        work = planned if dry_run else planned._replace(dry_run=False, needles=Needles(), trees=[], redactions=[])
+        if not dry_run:
+            await delete(work)
+        needles = work.needles or Needles()
         look = None if dry_run else Look()
         if not dry_run and (needles.size or was_interrupted):
             look = await self._backend.forget_deleted(needles, rebuild=was_interrupted)
-        return Receipt(
-            tuple(ids),
-            scope,
-            counts if contents is None else counts | contents._asdict(),
-            sum(len(done.entry_ids) for done in redactions),
-            tuple(sorted({name for done in redactions for name in done.seen_by} - ids.keys())),
-            tuple(sorted({name for done in redactions for name in done.may_quote})),
+        return receipt_of(
+            work.trees,
             self._pricer.now_us(),
-            note.by,
-            note.why,
-            needles.size,
-            look,
+            dry_run=dry_run,
+            scope=scope,
+            contents=contents,
+            redactions=work.redactions,
+            note=note,
+            size=needles.size,
+            look=look,
         )

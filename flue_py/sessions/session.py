@@ -566,6 +566,7 @@ class Session(Writing):
         *,
         by: str | None = None,
         dry_run: bool = False,
+        despite_holds: Sequence[str] = (),
         **options: Unpack[handle.SeenOptions],
     ) -> Redaction:
         """Take the payload of an entry, or of several, for good, and leave a tombstone that says who did so and why.
@@ -577,15 +578,16 @@ class Session(Writing):
         are named (``may_quote``), to be redacted as well if they say it, and so are copies in other histories.
 
         It is a line of the log, and cannot be taken back. An entry that was redacted before stays as it is
-        (``already``). With ``dry_run`` nothing is changed. Raises `EntryNotFound`, `InvalidArgument` without a reason.
-        O(entries of the store).
+        (``already``). With ``dry_run`` nothing is changed. Raises `EntryNotFound`, `InvalidArgument` without a reason,
+        and `OnHold` if a hold is on a session that sees one, and not in ``despite_holds``. O(entries of the store).
         """
         ids = [*dict.fromkeys(handle.checked_ids([entry] if isinstance(entry, str) else entry))]
         if not ids or not (handle.checked_text(why, "why") or "").strip():
             raise InvalidArgument("redact: takes the id of an entry, or of several, and a reason")
         handle.checked_flag(dry_run, "dry_run")
         note, seen = Note(by, why), handle.checked_seen(**options)
-        return await self._ask(self._backend.redact, ids, expected=seen, note=note, dry_run=dry_run)
+        despite = handle.checked_ids(despite_holds)
+        return await self._ask(self._backend.redact, ids, expected=seen, note=note, dry_run=dry_run, despite=despite)
 
     async def go_back(self, *, to: int, before: bool = False, **options: Unpack[handle.EditOptions]) -> LogLine | None:
         """Bring back the state of line ``to`` of the log, and return the new line; None if it is so already.

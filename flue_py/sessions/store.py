@@ -953,6 +953,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         *,
         scope: str | None = None,
         dry_run: bool = False,
+        despite_holds: Sequence[str] = (),
         **options: Unpack[handle.SeenOptions],
     ) -> Deletion:
         """Delete a session, the task sessions it links to, theirs, and every entry no other session sees.
@@ -960,13 +961,14 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         One transaction. Forks survive, with the entries they see. A missing session, or one in another scope, is not an
         error; where a scope is meant, tasks in another one stay. Its costs stay in the ledger. With ``dry_run`` nothing
         goes, and the same is returned. With ``expected_leaf`` or ``expected_revision``, it deletes nothing that was
-        saved since: `LeafConflict`, `RevisionConflict`. O(rows deleted).
+        saved since: `LeafConflict`, `RevisionConflict`. Raises `OnHold` for holds that are not in ``despite_holds``
+        (`hold`). O(rows deleted).
         """
         seen = handle.checked_seen(**options)
         handle.checked_flag(dry_run, "dry_run")
-        meant = self._meant(scope)
+        meant, despite = self._meant(scope), handle.checked_ids(despite_holds)
         return await self._backend.delete_tree(
-            handle.checked_session(session), scope=meant, dry_run=dry_run, expected=seen
+            handle.checked_session(session), scope=meant, dry_run=dry_run, expected=seen, despite=despite
         )
 
     # -- the store itself -------------------------------------------------------------------------------------

@@ -660,6 +660,9 @@ class Store(Twin[AsyncStore]):
     delete_scope = blocking(AsyncStore.delete_scope)
     erase = blocking(AsyncStore.erase)
     erase_scope = blocking(AsyncStore.erase_scope)
+    hold = blocking(AsyncStore.hold)
+    holds = blocking(AsyncStore.holds)
+    lift_hold = blocking(AsyncStore.lift_hold)
 
     remember = blocking(AsyncStore.remember)
     memories = blocking(AsyncStore.memories)

@@ -44,7 +44,7 @@ GROUPS = {
 ROOMS = {
     "flue_py.sessions": (
         "ReportedSize", "Source", "PathSettings", "PendingTurn", "PendingCall", "Artifact", "ArtifactExcerpt",
-        "TaskLink", "Leaving", "BranchSummary", "ConvertedMessage", "SessionEvent", "ScopeDeletion", "VerifyReport",
+        "TaskLink", "Leaving", "BranchSummary", "ConvertedMessage", "SessionEvent", "LegalHold", "VerifyReport",
         "Problem", "StoreInfo", "UsageReport", "UsageRow", "EntryCost", "Recorded", "Redaction", "RepricedCalls",
         "Repricing", "CallDifference", "MarkEffect", "Exclusion", "EditPlan", "Compact", "Rewind", "Exclude", "Fork",
         "Resume",

@@ -102,11 +102,11 @@ def test_off_a_terminal_nothing_is_deleted_unless_told(flue: Flue, name: str) ->
 
 def test_prune_takes_sessions_whose_configuration_is_gone_and_others_only_if_told(flue: Flue) -> None:
     shown = flue.lines("rm", "--config-gone", "--yes")
-    assert shown[0] == "2 sessions deleted, 1 entry with them"
+    assert shown[0] == "2 sessions, 1 entry deleted"
     assert [line.split(maxsplit=1)[1] for line in shown[1:] if line.split()[0] == "gone"] == ["Gone one"]
     assert any(line.endswith("Its task") for line in shown)
     assert asyncio.run(held(flue.database))[0] == {"never", "done"}
-    assert flue.lines("rm", "--config-gone", "--yes") == ["0 sessions deleted, 0 entries with them"]
+    assert flue.lines("rm", "--config-gone", "--yes") == ["0 sessions, 0 entries deleted"]
     assert set(flue.json("rm", "--config-gone", "--without-config", "--yes")["sessionIds"]) == {"never", "done"}
 
 
@@ -117,19 +117,19 @@ def test_rm_of_a_scope_asks_and_says_what_went_and_what_stays(flue: Flue) -> Non
         session.append_message({"role": "assistant", "content": "x", "usage": {"input": 1, "output": 0}})
         mine.remember("fact", "x")
         mine.set_budget(tokens=5)
+        shown_session = f"  {session.id}  (empty)"
     before = asyncio.run(held(flue.database))
     assert "or give --scope for everything of a tenant or user" in flue.run("rm", code=2).stderr
     assert "this would delete everything of scope 't1'" in flue.run("rm", "--scope", "t1", code=2).stderr
     assert flue.lines("rm", "--scope", "t1", "--dry-run") == [
-        "1 session, 1 memory, 0 files, 1 budget would be deleted",
+        "1 session, 1 entry, 1 memory, 0 files, 1 budget would be deleted",
+        shown_session,
         "what was paid stays: 1 paid call, without agents and folders",
     ]
     assert asyncio.run(held(flue.database)) == before
     row = flue.json("rm", "--scope", "t1", "--yes")
-    assert len(row.pop("sessionIds")) == 1
-    assert row == {
-        "dryRun": False, "entriesDeleted": 1, "entriesKept": 0, "memories": 1, "files": 0, "budgets": 1, "callsKept": 1,
-    }  # fmt: skip
+    assert (len(row["sessionIds"]), row["dryRun"], row["complete"], row["entriesKept"]) == (1, False, None, 0)
+    assert row["counts"] == {"sessions": 1, "entries": 1, "memories": 1, "files": 0, "budgets": 1, "calls": 1}
     assert "has the id or key 'gone'" in flue.run("rm", "gone", "--scope", "t1", code=4).stderr
     assert asyncio.run(held(flue.database))[3] == before[3]
     flue.run("rm", "--scope", "nobody")

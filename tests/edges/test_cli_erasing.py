@@ -141,19 +141,36 @@ def test_who_was_killed_before_the_look_completes_it_by_the_same_call(flue: Flue
     flue.run("erase", "doomed", "--yes", code=4)
 
 
-def test_what_is_held_goes_only_if_the_hold_is_named(flue: Flue) -> None:
-    file = write(flue, 'hold = ["doomed", "scope:t1"]', "[[rule]]", "max_sessions = 0")
-    for command in ("erase", "rm"):
-        refused = flue.run(command, "doomed", "--policy", file, "--yes", code=1).stderr
-        assert "the policy has the hold 'doomed'" in refused
-        assert "'scope:t1'" in flue.run(command, "--scope", "t1", "--policy", file, "--yes", code=1).stderr
-    flue.run("rm", "--inactive-for", "0h", "--policy", file, "--yes")
+def test_what_is_held_goes_only_if_the_hold_is_named_or_lifted(flue: Flue) -> None:
+    assert flue.lines("hold") == ["there are no holds"]
+    flue.run("hold", "--lift", code=2)
+    first = flue.json("hold", "doomed", "--why", "case 7")[0]
+    assert (first["by"], first["why"], first["scope"], first["atUs"] > 0) == ("flue-py", "case 7", "", True)
+    flue.run("hold", "--scope", "t1")
+    assert ["on hold since" in line for line in flue.lines("hold")] == [True, True]
+    entry = flue.json("tree", "held")["entries"][0]["id"]
+    for arguments in (["erase", "doomed"], ["rm", "doomed"], ["erase", "old", "doomed"], ["erase", "--scope", "t1"],
+                      ["rm", "--scope", "t1"], ["rm", "held"], ["redact", "held", entry, "--why", "x"],
+                      ["erase", "--search", "illness"]):  # fmt: skip
+        refused = flue.run(*arguments, "--yes", code=1).stderr
+        name = "scope:t1" if {"t1", "held"} & set(arguments) else first["sessionId"]
+        assert "nothing was deleted: lift it" in refused, arguments
+        assert f"--despite-hold {name}" in refused or "--search" in arguments, arguments
+        assert name != first["sessionId"] or "(by flue-py: case 7)" in refused or "--search" in arguments
+    assert keys(flue) == ["doomed", "held", "old"]
+    done = flue.run("rm", "--inactive-for", "0h", "--yes")
+    assert "2 sessions passed over: a hold is on it" in done.stderr
+    policy = write(flue, "[[rule]]", "max_sessions = 0")
+    done = flue.run("cleanup", "--policy", policy, "--yes")
+    assert (done.stdout[:28], "2 sessions passed over" in done.stderr) == ("0 sessions, 0 entries erased", True)
     assert keys(flue) == ["doomed", "held"]
-    config = {"FLUE_PY_CONFIG": str(flue.write([f'policy = "{file}"\n'.encode()], "config.toml"))}
-    assert "hold 'doomed'" in flue.run("erase", "doomed", "--yes", code=1, env=config).stderr
-    assert flue.run("cleanup", "--yes", env=config).stdout.startswith("0 sessions, 0 entries erased")
-    flue.run("erase", "doomed", "--despite-hold", "doomed", "--yes", env=config)
-    assert keys(flue) == ["held"]
+    flue.run("redact", "held", entry, "--why", "x", "--despite-hold", "scope:t1", "--yes")
+    flue.run("erase", "doomed", "--despite-hold", first["sessionId"], "--yes")
+    assert "lifted" in flue.lines("hold", "--scope", "t1", "--lift")[0]
+    assert "no hold on it" in flue.run("hold", "--scope", "t1", "--lift", code=1).stderr
+    assert flue.lines("hold") == ["there are no holds"], "it went with its session"
+    flue.run("rm", "held", "--yes")
+    assert keys(flue) == []
 
 
 @pytest.mark.parametrize(
@@ -179,5 +196,6 @@ def test_a_policy_with_a_setting_that_there_is_not_is_refused_by_name(flue: Flue
     assert "unknown field `max_ages`" in refused
     assert "max_age, max_sessions" in refused
     assert "30x" in flue.run("cleanup", "--policy", write(flue, "[[rule]]", 'max_age = "30x"'), code=1).stderr
-    assert "cannot be read" in flue.run("erase", "old", "--policy", "nowhere.toml", code=1).stderr
+    assert "cannot be read" in flue.run("cleanup", "--policy", "nowhere.toml", code=1).stderr
+    assert "flue-py hold" in flue.run("cleanup", "--policy", write(flue, 'hold = ["old"]'), code=1).stderr
     assert len(keys(flue)) == 3

@@ -114,7 +114,7 @@ def test_rm_deletes_the_session_with_its_tasks_and_keeps_forks(flue: Flue) -> No
     assert set(planned["sessionIds"]) == {session, *tasks}
     assert len(flue.json("sessions")) == 4
     done = flue.json("rm", session, "--yes")
-    assert {**planned, "dryRun": False, "sessionIds": set(planned["sessionIds"])} == {
+    assert {**planned, "dryRun": False, "atUs": done["atUs"], "sessionIds": set(planned["sessionIds"])} == {
         **done,
         "sessionIds": set(done["sessionIds"]),
     }
@@ -127,7 +127,7 @@ def test_rm_says_what_went(flue: Flue) -> None:
     session = flue.import_every_type()
     tasks = with_tasks(flue, session)
     lines = flue.lines("rm", tasks[0], "--yes")
-    assert lines[0] == "2 sessions deleted, 1 entry with them"
+    assert lines[0] == "2 sessions, 1 entry deleted"
     assert any(tasks[0] in line and "Check it" in line for line in lines)
     assert [task["sessionId"] for task in flue.json("show", session)["tasks"]] == [tasks[0]]
 
@@ -136,9 +136,9 @@ def test_rm_asks_at_a_terminal_and_takes_no_for_an_answer(flue: Flue) -> None:
     session = flue.import_every_type()
     code, output = on_a_terminal("--db", str(flue.database), "rm", session, typed="n\n")
     assert code == 1
-    assert "1 session would be deleted" in output
+    assert "1 session, 19 entries would be deleted" in output
     assert len(flue.json("sessions")) == 1
     code, output = on_a_terminal("--db", str(flue.database), "rm", session, typed="y\n")
     assert code == 0
-    assert "1 session deleted, 19 entries with them" in output
+    assert "1 session, 19 entries deleted" in output
     assert flue.json("sessions") == []

@@ -72,7 +72,7 @@ def test_the_last_call_is_counted_exactly(told: str) -> None:
 
 
 def test_deleting_the_task_takes_its_own_task_along_and_nothing_else(told: str) -> None:
-    assert section(told, "Deleting the task session")[0] == "2 sessions deleted, 4 entries with them"
+    assert section(told, "Deleting the task session")[0] == "2 sessions, 4 entries deleted"
     before, after = section(told, "The sessions"), section(told, "The sessions that are left")
     assert [len(before), len(after)] == [5, 3]
     assert set(after) <= set(before)

@@ -3,14 +3,13 @@ from __future__ import annotations
 from decimal import Decimal
 
 from flue_py.core.context import ContextEntry, project
+from flue_py.core.erasure import receipt_of
 from flue_py.core.sessions import Deletion, SessionInfo, StoreInfo
 from flue_py.core.usage import Cost, Paid, Usage, UsageWindow, usage_of_window
 from flue_py.render.lines import Line, Look, entry_text, text_of
 from flue_py.render.views import (
     context_lines,
     context_summary,
-    deletion_lines,
-    deletion_row,
     dollars,
     entry_block,
     entry_row,
@@ -18,6 +17,7 @@ from flue_py.render.views import (
     facts_lines,
     listed_entry,
     path_lines,
+    receipt_lines,
     session_facts,
     session_row,
     store_facts,
@@ -200,13 +200,13 @@ def test_a_session_as_json_tells_where_it_was_forked_and_what_it_spent() -> None
 
 
 def test_a_deletion_says_what_went_what_stays_and_what_was_missing() -> None:
-    deletion = Deletion(("s1", "s2"), ("s3",), 7, 2)
-    lines = plain(deletion_lines(deletion, {"s1": "Task"}, dry_run=True))
-    assert lines[0] == "2 sessions would be deleted, 7 entries with them"
+    receipt = receipt_of([Deletion(("s1", "s2"), ("s3",), 7, 2)], 5, dry_run=True)
+    lines = plain(receipt_lines(receipt, {"s1": "Task"}))
+    assert lines[0] == "2 sessions, 7 entries would be deleted"
     assert lines[1:3] == ["  s1  Task", "  s2"]
     assert "2 entries stay" in lines[3]
     assert "s3" in lines[4]
-    assert deletion_row(deletion, dry_run=False)["entriesDeleted"] == 7
+    assert receipt.to_json()["complete"] is None
 
 
 def test_an_entry_is_shown_whole_without_anything_a_terminal_acts_on() -> None:

@@ -40,7 +40,7 @@ WITHOUT = {
     "RunningCalls": "within the guard", "Memory": "within the guard", "Sending": "within the guard",
     "answer_of": "within the guard", "redo_last": "for commands", "undo_last": "for commands",
     "delete_all": "for commands", "find_completed": "for commands", "find_older": "for commands",
-    "find_prunable": "for commands", "find_due": "for commands", "holds_on": "for commands",
+    "find_prunable": "for commands", "find_due": "for commands",
     "without_held": "for commands", "write_title": "for commands",
 }  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -138,7 +138,7 @@ IMPORTED_AMONG = statement(tuple[str, str])(f"SELECT s.id, s.scope {_IMPORTED}")
 # Files that imports remember are no files of the user's.
 SCOPE_CONTENTS = statement(ScopeContents)(
     "SELECT (SELECT COUNT(*) FROM documents d WHERE d.scope = :scope AND d.kind = 'memory'),"
-    f" (SELECT COUNT(*) FROM documents d WHERE d.scope = :scope AND d.kind = 'file' AND d.space <> '{IMPORTED_FILES}'),"
+    " (SELECT COUNT(*) FROM documents d WHERE d.scope = :scope AND d.kind = 'file' AND d.space = ''),"
     " (SELECT COUNT(*) FROM budgets b WHERE b.scope = :scope), (SELECT COUNT(*) FROM ledger g WHERE g.scope = :scope)"
 )
 # Which sessions were deleted is remembered of all scopes in one, and stays.
@@ -181,11 +181,12 @@ def delete_tree(
     *,
     dry_run: bool,
     erased: Needles | None = None,
+    despite: Collection[str] = (),
 ) -> Deletion:
     """Delete a session, its task closure, and entries that only they saw (see `Backend.delete_tree`)."""
     if not is_storable(session_id):
         return Deletion(())
-    doomed = _Doomed({}, [], set())
+    doomed = _Doomed({}, [], set(), set())
     while (closure := _closure(tx, session_id, scope)) is not None:
         is_held = dry_run or tx.is_alone or closure.sessions.keys() <= doomed.sessions.keys()
         doomed = closure
@@ -199,6 +200,7 @@ def delete_tree(
         # Only now is it certain that nobody adds anything any more.
         base.read_state(tx, session_id).require(expected)
     keys = json.dumps(list(doomed.sessions))
+    holds = documents.check_holds(tx, doomed.scopes, doomed.sessions.values(), despite)
     links = tuple(tx.rows(LINKS_OF_SESSIONS, keys=keys))
     fates = _plan(tx, keys) if dry_run else _plan_locked(tx, keys)
     if not dry_run:
@@ -222,13 +224,18 @@ def delete_tree(
         blobs = {(tree_id, bytes(blob)) for tree_id, blob, _ in content if blob is not None}
         blobs.update((tree_id, bytes(blob)) for tree_id, blob in tx.rows(DELETE_TAIL_ATTACHMENTS, tails=tails))
         _carry_out(tx, fates, blobs, keys)
+        bodies = documents.remove_holds(tx, holds)
         if erased is not None:
             erase.forget_payers(tx, keys)
+            erased.add(*bodies)
     return Deletion(tuple(doomed.sessions.values()), tuple(doomed.missing), deleted, entries_kept, links, shared)
 
 
-def empty_scope(tx: Transaction, scope: str, *, dry_run: bool, erased: Needles | None = None) -> ScopeContents:
+def empty_scope(
+    tx: Transaction, scope: str, *, dry_run: bool, erased: Needles | None = None, despite: Collection[str] = ()
+) -> ScopeContents:
     """Delete the documents, budgets and names of a scope (see `Backend.empty_scope`)."""
+    documents.check_holds(tx, [scope], None, despite)
     (contents,) = tx.rows(SCOPE_CONTENTS, scope=scope)
     if not dry_run:
         if erased is not None:
@@ -245,6 +252,7 @@ class _Doomed(NamedTuple):
     missing: list[str]
     others: set[str]
     """Tasks that are in other scopes: they are among the missing, and stay whose they were."""
+    scopes: set[str]
 
 
 def _closure(tx: Transaction, session_id: str, scope: str | None) -> _Doomed | None:
@@ -252,16 +260,18 @@ def _closure(tx: Transaction, session_id: str, scope: str | None) -> _Doomed | N
     sessions: dict[int, str] = {}
     missing: list[str] = []
     others: set[str] = set()
+    scopes: set[str] = set()
     for child_id, session_key, child_scope in tx.rows(sql.TASK_CLOSURE, id=session_id, scope=scope):
         is_other = session_key is not None and scope not in (None, child_scope)
         if child_id == session_id and (is_other or (session_key is not None and not is_meant(session_id, session_key))):
             return None
         if session_key is not None and not is_other:
             sessions[session_key] = child_id
+            scopes.add(child_scope or "")
         elif child_id != session_id:
             missing.append(child_id)
             others.update([child_id] if is_other else ())
-    return _Doomed(sessions, missing, others)
+    return _Doomed(sessions, missing, others, scopes)
 
 
 # Of sessions that go or are gone, and of tasks that such a session took along without having paid for anything itself.

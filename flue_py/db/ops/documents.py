@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Sequence
 
 from flue_py.core import sessions
 from flue_py.core.chain import Chain
-from flue_py.core.json import payload_digest
+from flue_py.core.json import decode_json, payload_digest
 from flue_py.db.payloads import MISMATCH
 from flue_py.db.runner import Insert, Nothing, Parameters, Row, Sources, Transaction
-from flue_py.db.sql import BODY_BYTES, DOCUMENT_DIGEST, PUT_DOCUMENT, SAME_DOCUMENT, quoted, statement
-from flue_py.errors import CorruptStore
+from flue_py.db.sql import BODY_BYTES, DOCUMENT_DIGEST, IN_IDS, PUT_DOCUMENT, SAME_DOCUMENT, quoted, statement
+from flue_py.errors import CorruptStore, OnHold
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The statements on documents.
@@ -55,6 +56,11 @@ READ_DOCUMENTS = statement(Row)(f"SELECT {_WHOLE} {_PAGE}")
 NAMES_IN_PROJECT = statement(tuple[str])(
     "SELECT d.name FROM documents d"
     " WHERE d.scope = :scope AND d.kind = :kind AND d.space = :space AND d.project = :project"
+)
+ALL_HOLDS = statement(Row)(f"SELECT {_WHOLE} FROM documents d WHERE d.space = '{sessions.LEGAL_HOLDS}'")
+HOLDS_IN = statement(Row)(
+    f"SELECT {_WHOLE} FROM documents d WHERE d.scope {IN_IDS} AND d.kind = 'file'"
+    f" AND d.space = '{sessions.LEGAL_HOLDS}'"
 )
 _IS_NAME = _IS_IT.replace("d.", "")
 REMOVE_DOCUMENT = statement(Nothing)(f"DELETE FROM documents WHERE {_IS_NAME}")
@@ -162,7 +168,53 @@ def search_documents(
 
 def remove_document(tx: Transaction, name: sessions.DocumentName) -> bool:
     """Delete a document (see `Backend.remove_document`)."""
-    return _is_possible(name) and tx.run(REMOVE_DOCUMENT, **name._asdict()) > 0
+    if not _is_possible(name):
+        return False
+    if name.space != sessions.LEGAL_HOLDS:
+        check_holds(tx, [name.scope], ())
+    return tx.run(REMOVE_DOCUMENT, **name._asdict()) > 0
+
+
+# -- legal holds ------------------------------------------------------------------------------------------------------
+
+
+def list_holds(tx: Transaction, scope: str | None) -> list[sessions.LegalHold]:
+    """Return the legal holds of a scope, or of all (see `Backend.list_holds`)."""
+    rows = tx.rows(ALL_HOLDS) if scope is None else tx.rows(HOLDS_IN, ids=json.dumps([scope]))
+    return sorted((_hold(tx.chain, row) for row in rows), key=lambda hold: (hold.at_us, hold.name))
+
+
+def check_holds(
+    tx: Transaction, scopes: Collection[str], session_ids: Collection[str] | None, despite: Collection[str] = ()
+) -> list[sessions.LegalHold]:
+    """Raise `OnHold` if a hold is on a scope, or on one of these sessions in them (None: on any), but for ``despite``.
+
+    Return the holds that are on them despite that. O(holds of the scopes).
+    """
+    names = {sessions.hold_name(name) for name in (None, *(session_ids or ()))}
+    rows = tx.rows(HOLDS_IN, ids=json.dumps([*scopes]))
+    holds = [_hold(tx.chain, row) for row in rows if session_ids is None or row[4] in names]
+    if stopping := [hold for hold in holds if hold.name not in despite]:
+        raise OnHold([hold.name for hold in stopping], str(stopping[0]))
+    return holds
+
+
+def remove_holds(tx: Transaction, holds: Sequence[sessions.LegalHold]) -> list[str]:
+    """Remove the holds on sessions among these, and return their texts: the sessions are deleted despite them."""
+    documents = [hold.document() for hold in holds if hold.session_id is not None]
+    tx.run_many(REMOVE_DOCUMENT, [document.id._asdict() for document in documents])
+    return [document.body for document in documents]
+
+
+def _hold(chain: Chain, row: Row) -> sessions.LegalHold:
+    document = _document(chain, row)
+    fields = decode_json(document.body)
+    if not isinstance(fields, dict):
+        raise CorruptStore(f"the legal hold {document.info.name!r} of scope {document.info.scope!r} is no object")
+    session_id, by, why = (
+        text if isinstance(text := fields.get(name), str) else None for name in ("session", "by", "why")
+    )
+    return sessions.LegalHold(document.info.scope, session_id, by, why, document.info.created_us)
 
 
 def list_whole_documents(

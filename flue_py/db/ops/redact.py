@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from typing import TypeAlias
 
@@ -21,6 +21,7 @@ from flue_py.db.ops import erase
 from flue_py.db.ops.base import blob_data, checked_payload, entries_of_rows, find_held, read_state, spans_of
 from flue_py.db.ops.chain import lock_tree
 from flue_py.db.ops.delete import DELETE_UNUSED_BLOB, LOCK_BLOB
+from flue_py.db.ops.documents import check_holds
 from flue_py.db.ops.edit import UPDATE_AUTO_TITLE
 from flue_py.db.ops.heads import renew_heads
 from flue_py.db.ops.read import FOUND_ENTRY
@@ -104,6 +105,7 @@ def redact(
     expected: Expected,
     note: Note,
     needles: Needles | None,
+    despite: Collection[str],
 ) -> Redaction:
     """Put tombstones in the place of payloads (see `Backend.redact`).
 
@@ -116,6 +118,10 @@ def redact(
     taken, tombstones = _taken(tx, state, entry_ids)
     sessions = [sql.session_of(tx.chain, row) for row in tx.rows(SESSIONS_OF_TREE, tree_id=state.tree_id)]
     ids = tuple(item.row.id for item in taken)
+    rows = [*(item.row for item in taken), *tombstones]
+    seen_by = tuple(_seen_by(tx, state, sessions, rows))
+    if taken:
+        check_holds(tx, {session.scope for session in sessions if session.id in seen_by}, seen_by, despite)
     revision = state.revision
     if taken and needles is not None:
         erase.begin(tx)
@@ -131,13 +137,12 @@ def redact(
         tx.run(NEXT_EPOCH)
         tx.states.clear()
         revision += 1
-    rows = [*(item.row for item in taken), *tombstones]
     return Redaction(
         state.id,
         ids,
         tuple(row.id for row in tombstones),
         tuple(_may_quote(tx, state, rows)),
-        tuple(_seen_by(tx, state, sessions, rows)),
+        seen_by,
         tuple(_copies(tx, state, rows)),
         revision,
     )

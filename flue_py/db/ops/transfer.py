@@ -44,13 +44,14 @@ from flue_py.core.trees import (
 from flue_py.db import sql
 from flue_py.db.ops import ledger
 from flue_py.db.ops.base import read_epoch
+from flue_py.db.ops.documents import check_holds
 from flue_py.db.ops.heads import check_heads, renew_heads
 from flue_py.db.ops.ledger import NOBODY, delete_session_budgets, key_of_target, lock_budgets, name_calls, renew_sums
 from flue_py.db.ops.seals import seal_anew, without_seals
 from flue_py.db.payloads import damaged_rows, stored_text
 from flue_py.db.runner import Insert, Nothing, Parameters, Row, Transaction, Written
 from flue_py.db.sql import call_columns, quoted, select, statement
-from flue_py.errors import CorruptStore
+from flue_py.errors import CorruptStore, OnHold, SessionExists
 from flue_py.system import collector_held
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -327,6 +328,7 @@ def write_whole_tree(tx: Transaction, copy: TreeCopy) -> Standing:
         return standing
     if standing.tree_id is not None:
         check_is_earlier(present.trees[standing.tree_id].head, copy)
+        _check_holds(tx, standing, present.trees[standing.tree_id].head)
     for session_id in (*present.keys, *(session.id for session in head.sessions)):
         tx.states.pop(session_id, None)
     name_calls(tx, copy.calls)
@@ -425,6 +427,15 @@ def _is_untouched(tx: Transaction, tree_id: int) -> bool:
     rows = tx.rows(STAMPED_HEADS, ids=json.dumps(list(sessions.values())))
     whole = TreeHead(tree_id, tuple(head for *_, head in rows))
     return all(stamp == whole.fingerprint for _, _, stamp, _ in rows)
+
+
+def _check_holds(tx: Transaction, standing: Standing, head: TreeHead) -> None:
+    """Refuse a copy that would delete a session with a hold. Raises `SessionExists`."""
+    try:
+        if standing.removed:
+            check_holds(tx, {session.scope for session in head.sessions}, standing.removed)
+    except OnHold as error:
+        raise SessionExists(standing.removed[0], detail=f"deleted in the source: {error}") from error
 
 
 def _take_away(tx: Transaction, standing: Standing, there: Mapping[str, int]) -> None:
