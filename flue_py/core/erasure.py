@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from sys import byteorder
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 from zlib import crc32
 
 from msgspec import to_builtins
 
 from flue_py.core.json import Frozen, JsonObject, NamedTuple
-from flue_py.core.sessions import NO_NOTE, Deletion, Note, ScopeContents
-
-if TYPE_CHECKING:
-    from flue_py.core.redaction import Redaction
 
 SAMPLE = 32
 """How many bytes a sample has, if its text is not shorter: a text that goes on in another page is cut there."""
@@ -227,38 +223,3 @@ class Receipt(Frozen, rename="camel"):
         """Return it as JSON has it."""
         row: JsonObject = to_builtins(self)
         return {"complete": None if self.look is None else self.is_complete, **row}
-
-
-def receipt_of(
-    trees: Sequence[Deletion],
-    at_us: int,
-    *,
-    dry_run: bool,
-    scope: str | None = None,
-    contents: ScopeContents | None = None,
-    redactions: Sequence[Redaction] = (),
-    note: Note = NO_NOTE,
-    size: int = 0,
-    look: Look | None = None,
-) -> Receipt:
-    """Return the receipt of deletions and redactions, ``contents`` beside them. With ``redactions`` nothing is kept."""
-    ids = dict.fromkeys(name for tree in trees for name in tree.session_ids)
-    counts = {"sessions": len(ids), "entries": sum(tree.entries_deleted for tree in trees)}
-    # What a session sees that was redacted behind it has gone with it.
-    left = [done for done in redactions if not ids.keys() >= set(done.seen_by)]
-    return Receipt(
-        dry_run,
-        tuple(ids),
-        scope,
-        counts if contents is None else counts | contents._asdict(),
-        0 if redactions else sum(tree.entries_kept for tree in trees),
-        sum(len(done.entry_ids) for done in left),
-        tuple(sorted({name for done in left for name in done.seen_by} - ids.keys())),
-        tuple(sorted({name for done in left for name in done.may_quote})),
-        tuple(dict.fromkeys(name for tree in trees for name in tree.missing_ids)),
-        at_us,
-        note.by,
-        note.why,
-        size,
-        look,
-    )

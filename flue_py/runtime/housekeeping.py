@@ -16,11 +16,12 @@ from typing import Annotated, Literal, Unpack
 
 from msgspec import Meta
 
-from flue_py.core.erasure import Receipt, receipt_of
+from flue_py.core.erasure import Receipt
 from flue_py.core.json import Frozen
 from flue_py.core.sessions import SessionInfo
 from flue_py.db.runner import now_us
 from flue_py.errors import InvalidArgument, OnHold, shown
+from flue_py.sessions.erase import receipt_of
 from flue_py.sessions.handle import SeenOptions, all_sessions
 from flue_py.sessions.store import Store
 

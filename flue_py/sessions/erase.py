@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 
-from flue_py.core.erasure import Look, Needles, Receipt, receipt_of
+from flue_py.core.erasure import Look, Needles, Receipt
 from flue_py.core.json import NamedTuple
 from flue_py.core.redaction import Redaction
 from flue_py.core.sessions import NO_NOTE, Deletion, LegalHold, Note, ScopeContents, check_scope
@@ -206,3 +206,38 @@ class StoreErasure(Scoped):
             size=needles.size,
             look=look,
         )
+
+
+def receipt_of(
+    trees: Sequence[Deletion],
+    at_us: int,
+    *,
+    dry_run: bool,
+    scope: str | None = None,
+    contents: ScopeContents | None = None,
+    redactions: Sequence[Redaction] = (),
+    note: Note = NO_NOTE,
+    size: int = 0,
+    look: Look | None = None,
+) -> Receipt:
+    """Return the receipt of deletions and redactions, ``contents`` beside them. With ``redactions`` nothing is kept."""
+    ids = dict.fromkeys(name for tree in trees for name in tree.session_ids)
+    counts = {"sessions": len(ids), "entries": sum(tree.entries_deleted for tree in trees)}
+    # What a session sees that was redacted behind it has gone with it.
+    left = [done for done in redactions if not ids.keys() >= set(done.seen_by)]
+    return Receipt(
+        dry_run,
+        tuple(ids),
+        scope,
+        counts if contents is None else counts | contents._asdict(),
+        0 if redactions else sum(tree.entries_kept for tree in trees),
+        sum(len(done.entry_ids) for done in left),
+        tuple(sorted({name for done in left for name in done.seen_by} - ids.keys())),
+        tuple(sorted({name for done in left for name in done.may_quote})),
+        tuple(dict.fromkeys(name for tree in trees for name in tree.missing_ids)),
+        at_us,
+        note.by,
+        note.why,
+        size,
+        look,
+    )

@@ -128,6 +128,7 @@ REMEDIES = {
     "EntryNotFound": "Take an id of `get_tree()`. Entries of other sessions, deleted and retracted ones are not seen.",
     "ArtifactNotFound": "Take an id of `artifacts()`. Those of deleted entries are gone.",
     "InvalidEntry": "Mend the field that the message names.",
+    "OnHold": "Lift the hold, or name it.",
     "SecretRefused": "Take the secret out, or let the store mask it."
     " See [keep secrets out](../how-to/keep-secrets-out.md).",
     "InvalidArgument": "Mend the argument that the message names.",

@@ -155,6 +155,7 @@ def usual_of_store(session_id: str) -> Usual:
         "remember": {"name": "n", "body": "b"}, "memories": {}, "search": {"words": "b"},
         "search_memories": {"words": "b"}, "forget": {"name": "n"}, "verify": {}, "info": {},
         "heads": {}, "compare_heads": {"heads": ()}, "rekey": {"key": None},
+        "hold": {"session": session_id}, "holds": {}, "lift_hold": {"session": "zz"},
     }  # fmt: skip
 
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 from decimal import Decimal
 
 from flue_py.core.context import ContextEntry, project
-from flue_py.core.erasure import receipt_of
 from flue_py.core.sessions import Deletion, SessionInfo, StoreInfo
 from flue_py.core.usage import Cost, Paid, Usage, UsageWindow, usage_of_window
 from flue_py.render.lines import Line, Look, entry_text, text_of
@@ -25,6 +24,7 @@ from flue_py.render.views import (
     usage_lines,
     usage_row,
 )
+from flue_py.sessions.erase import receipt_of
 from tests.render.entries import forest, made
 from tests.tables import inputs
 
