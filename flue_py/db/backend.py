@@ -395,8 +395,8 @@ class Backend:
         named, tasks in another one are as missing, and stay. Ledger rows stay. Budgets of these sessions go; their
         reservations in others stay, to be settled or to expire. With ``dry_run`` nothing goes, and the same is
         returned. With ``erased`` it is an erasure: ledger rows lose agents and folders, what goes is overwritten, and
-        ``erased`` takes samples of it, for `forget_deleted`. Holds on these sessions or on their scopes have to be
-        named in ``despite``: `OnHold`. O(rows deleted), a constant number of statements; an erasure O(their size).
+        ``erased`` takes samples of it, for `forget_deleted`. Raises `OnHold` for holds on these sessions or their
+        scopes that are not in ``despite``. O(rows deleted), a constant number of statements; an erasure O(their size).
         """
 
         def work(tx: Transaction) -> tuple[Deletion, erasure.Needles | None]:
@@ -420,7 +420,7 @@ class Backend:
 
         These are agents and folders; scope, ids, models, times and amounts stay. Its sessions are not deleted, and
         those that are there keep no budget. With ``dry_run`` they are only counted. ``erased`` is that of
-        `delete_tree`. Each hold on it or on a session of it has to be named in ``despite``: `OnHold`. O(ledger +
+        `delete_tree`. Raises `OnHold` for each hold on it or a session of it that is not in ``despite``. O(ledger +
         documents).
         """
         run = self._runner.read if dry_run else self._runner.write
