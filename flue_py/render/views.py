@@ -342,6 +342,8 @@ def look_lines(look: erasure.Look, size: int, *, is_complete: bool) -> list[Line
     lines: list[Line] = [
         ((f"{texts} looked for in {counted(len(look.places), 'file or table', 'files and tables')}", ""),)
     ]
+    if look.unsampled:
+        lines.append(((f"{counted(look.unsampled, 'text')} not looked for: too short, or too plain", "yellow"),))
     lines += [((str(trace), "red"),) for trace in look.traces]
     lines += [((f"{trace}, in rows that stay", "yellow"),) for trace in look.stays]
     lines += [((hindrance, "red"),) for hindrance in look.hindrances]

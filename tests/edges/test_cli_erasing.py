@@ -55,8 +55,10 @@ def write(flue: Flue, *lines: str) -> str:
 
 def test_an_erasure_leaves_no_byte_and_a_receipt(flue: Flue) -> None:
     file = flue.folder / "receipt.json"
+    shorter = ["6 texts not looked for: too short, or too plain"]
     done = flue.lines("erase", "doomed", "old", "--yes", "--why", "she asked", "--receipt", str(file))
     assert done[0] == "2 sessions, 4 entries erased"
+    assert [line for line in done if "not looked for: too short" in line] == shorter
     assert done[-1] == "complete: nothing of it is left"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     receipt = json.loads(file.read_text())
