@@ -250,7 +250,7 @@ class EngineRunner(RunnerOnFile):
         self._tasks: set[asyncio.Task[Any]] = set()
         self._committed = asyncio.Event()
         self._closed = False
-        self._log = file.LogKeeper(self._path, int(busy_timeout * 1000))
+        self._log = file.LogKeeper(int(busy_timeout * 1000))
 
     @property
     def backend_name(self) -> str:
@@ -395,7 +395,7 @@ class EngineRunner(RunnerOnFile):
             else:
                 # What fails here is no concern of this write.
                 with contextlib.suppress(DBAPIError):
-                    self._log.after_commit(connection.exec_driver_sql)
+                    self._log.after_commit(connection.exec_driver_sql, self._file.log_size if self._file else 0)
                 return result
         cause = failure.orig if isinstance(failure, IntegrityError) else failure
         raise file.no_new_id(cause if isinstance(cause, Exception) else IdTaken(), self.location) from failure

@@ -124,14 +124,13 @@ async def test_the_log_stays_bounded_while_there_is_always_somebody_reading(path
         assert (await backend.verify()).problems == []
 
 
-def test_an_ordinary_log_costs_a_look_at_its_size_and_no_statement(path: Path) -> None:
+def test_an_ordinary_log_costs_no_statement() -> None:
     def never(sql: str) -> sqlite3.Cursor:
         raise AssertionError(sql)
 
-    keeper = LogKeeper(path)
-    keeper.after_commit(never)
-    Path(f"{path}-wal").write_bytes(b"x" * LIMIT)
-    keeper.after_commit(never)
+    keeper = LogKeeper()
+    keeper.after_commit(never, 0)
+    keeper.after_commit(never, LIMIT)
 
 
 def test_a_log_that_cannot_be_had_is_tried_again_at_twice_its_length(path: Path) -> None:
@@ -143,13 +142,10 @@ def test_a_log_that_cannot_be_had_is_tried_again_at_twice_its_length(path: Path)
             raise sqlite3.OperationalError("database table is locked")
         return connection.execute(sql)
 
-    log = Path(f"{path}-wal")
-    keeper = LogKeeper(path, busy_ms=1234)
+    keeper = LogKeeper(busy_ms=1234)
     with closing(connect(path, "normal", read_only=False)) as connection:
         for size in range(LIMIT // 2, 9 * LIMIT, LIMIT // 2):
-            with log.open("wb") as file:
-                file.truncate(size)
-            keeper.after_commit(busy)
+            keeper.after_commit(busy, size)
             assert connection.execute("PRAGMA busy_timeout").fetchone() == (BUSY_POLL_MS if size <= LIMIT else 1234,)
     assert tried == [3 * LIMIT // 2, 3 * LIMIT, 6 * LIMIT]
 

@@ -105,7 +105,7 @@ class PlannedAppend(Frozen):
             after = self.batch.write(tx, result.leaf_id, move)
             if move is None:
                 tx.states[self.state.id] = after
-        if self.idempotency_key is not None and (request := self.request) is not None:
+        if (request := self.request) is not None:
             tx.insert(sql.INSERT_REQUEST, [request])
         return result
 

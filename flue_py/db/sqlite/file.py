@@ -454,22 +454,16 @@ class LogKeeper:
     ``busy_ms`` is how long statements of the writer's connection wait for locks otherwise.
     """
 
-    def __init__(self, path: Path, busy_ms: int = BUSY_POLL_MS) -> None:
-        self._log = f"{path}-wal"
+    def __init__(self, busy_ms: int = BUSY_POLL_MS) -> None:
         self._busy_ms = busy_ms
         self._due = LOG_LIMIT
 
-    def after_commit(self, execute: Callable[[str], Cursor], size: int | None = None) -> None:
-        """Empty the log if it is too long and can be had. ``execute`` runs SQL on the writer's connection.
+    def after_commit(self, execute: Callable[[str], Cursor], size: int) -> None:
+        """Empty the log, which has this size, if it is too long and can be had.
 
-        ``size`` is how long the log is, if that was just looked up. A failure here is no concern of the transaction
-        before, and the next one will meet it. A wait of 50 ms to a second at each doubling while a long read goes on.
+        ``execute`` runs SQL on the writer's connection. A failure here is no concern of the transaction before, and the
+        next one will meet it. A wait of 50 ms to a second at each doubling while a long read goes on.
         """
-        if size is None:
-            try:
-                size = os.stat(self._log).st_size
-            except OSError:
-                return
         if size <= LOG_LIMIT:
             self._due = LOG_LIMIT
             return
@@ -1196,11 +1190,11 @@ class Writer:
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path, file: OpenFile, busy_timeout: float) -> None:
-        self._connection = connection
+        self.connection = connection
         self._path = path
-        self._file = file
+        self.file = file
         self._busy_timeout = busy_timeout
-        self._log = LogKeeper(path.absolute())
+        self._log = LogKeeper()
         self._states = _KnownStates()
         self.journal = WAL
         self._note_journal()
@@ -1208,7 +1202,7 @@ class Writer:
     def run(self, waiting: Sequence[Operation[Any]]) -> None:
         """Run the operations that are still wanted once the write lock is held: until then they can be given up."""
         # An interrupt of the thread that calls may have come between a beginning and its end.
-        roll_back(self._connection)
+        roll_back(self.connection)
         try:
             self._begin(waiting)
         except BaseException as error:  # noqa: BLE001 - handed to the callers who wait for it
@@ -1224,33 +1218,29 @@ class Writer:
 
     def look_after_log(self) -> None:
         """Keep the log bounded: to be called after each commit, once nobody waits for it any more."""
-        self._log.after_commit(self._connection.execute, self._file.log_size)
-
-    def rescue_log(self) -> None:
-        """Move the log into the database if nobody would find it; any thread may ask."""
-        rescue_log(self._connection, self._file)
+        self._log.after_commit(self.connection.execute, self.file.log_size)
 
     def close(self) -> None:
         """Close the connection. It must be the last one: only then it can move the log into the database."""
-        let_go(self._connection, self._file)
+        let_go(self.connection, self.file)
 
     def _note_journal(self) -> None:
         """Look after the log and its index, where there is a log."""
-        self.journal = journal_mode(self._connection)
+        self.journal = journal_mode(self.connection)
         if self.journal == WAL:
-            self._file.watch_log(self._connection)
+            self.file.watch_log(self.connection)
 
     def _begin(self, operations: Sequence[Operation[Any]]) -> None:
         """Take the write lock, of files that are whole. Raises the driver's errors, `StoreUnavailable`."""
         while True:
-            begin_immediate(self._connection, self._busy_timeout, partial(_are_wanted, operations))
+            begin_immediate(self.connection, self._busy_timeout, partial(_are_wanted, operations))
             if self.journal != WAL:
                 # Another process may have made it a log since.
                 self._note_journal()
-            if not self._file.log_has_shrunk():
+            if not self.file.log_has_shrunk():
                 return
-            roll_back(self._connection)
-            self._file.require_whole_log(self._connection)
+            roll_back(self.connection)
+            self.file.require_whole_log(self.connection)
 
     def _fail(self, operations: Sequence[Operation[Any]], error: BaseException) -> None:
         self._undo()
@@ -1260,9 +1250,9 @@ class Writer:
     def _run_together(self, batch: Sequence[Operation[Any]]) -> bool:
         """Run a batch in the transaction that has begun; return False, with nothing done, where each must run alone."""
         try:
-            self._states.check(self._connection)
+            self._states.check(self.connection)
             for operation in batch:
-                tx = SqliteTransaction(self._connection, self._states.current)
+                tx = SqliteTransaction(self.connection, self._states.current)
                 try:
                     operation.result = operation.work(tx)
                 except FlueError as error:
@@ -1294,8 +1284,8 @@ class Writer:
                 if not begun:
                     self._begin([operation])
                 begun = False
-                self._states.check(self._connection)
-                operation.result = operation.work(SqliteTransaction(self._connection, self._states.current))
+                self._states.check(self.connection)
+                operation.result = operation.work(SqliteTransaction(self.connection, self._states.current))
                 self._commit([operation])
             except (runner.IdTaken, sqlite3.IntegrityError) as error:
                 # A generated id met one that is there: roll back, and run again with another.
@@ -1314,16 +1304,16 @@ class Writer:
 
         Raises the driver's errors and `StoreUnavailable` where nothing was committed, `OutcomeUnknown`.
         """
-        self._file.require_kept_log()
+        self.file.require_kept_log()
         try:
-            commit(self._connection, self._busy_timeout, partial(_are_wanted, operations))
+            commit(self.connection, self._busy_timeout, partial(_are_wanted, operations))
         except (sqlite3.Error, MemoryError) as error:
             unknown = unknown_outcome(error, self._path)
             if unknown is None:
                 raise
             raise unknown from error
         try:
-            self._file.require_whole_log(self._connection)
+            self.file.require_whole_log(self.connection)
         except StoreUnavailable as error:
             raise lost_while_committing(error) from error
 
@@ -1337,9 +1327,9 @@ class Writer:
 
     def _undo(self) -> None:
         """Roll back, and forget the states that the transaction would have left."""
-        roll_back(self._connection)
+        roll_back(self.connection)
         self._states.current.clear()
-        self.rescue_log()
+        rescue_log(self.connection, self.file)
 
 
 def raisable(error: BaseException) -> BaseException:
@@ -1420,7 +1410,7 @@ class StoreFile:
     def rescue_log(self) -> None:
         """Move the log into the database if nobody would find it; any thread may ask."""
         if self._writer is not None:
-            self._writer.rescue_log()
+            rescue_log(self._writer.connection, self._writer.file)
 
     def require_in_place(self) -> None:
         """Raise `StoreUnavailable` where nobody would find a write (see `OpenFile`)."""
