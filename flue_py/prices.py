@@ -380,7 +380,7 @@ class PriceBook:
 
     def price_entries(self, entries: Sequence[NewEntry], now_us: Callable[[], int]) -> Sequence[NewEntry]:
         """Return the entries, their calls priced at the time of the entry if a price is known."""
-        if not any(map(_is_open, chain.from_iterable(map(_CALLS, entries)))):
+        if not any(map(_is_open, chain.from_iterable(map(attrgetter("calls"), entries)))):
             return entries
         # Whether the file has changed is asked once for all of them.
         own = self._own_prices()
@@ -411,9 +411,6 @@ class PriceBook:
         if not self._published:
             return None
         return published_prices().rates_for(call, now_us() if call.at_us is None else call.at_us)
-
-
-_CALLS = attrgetter("calls")
 
 
 def _is_open(call: PaidCall) -> bool:

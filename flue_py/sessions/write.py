@@ -454,9 +454,6 @@ def without_largest(entries: Sequence[NewEntry], tries: int) -> list[NewEntry] |
     return [_uncounted(entry) if place in left_out else entry for place, entry in enumerate(entries)]
 
 
-_ODDITIES = attrgetter("oddities")
-
-
 def with_oddities(appended: Appended, entries: Sequence[NewEntry]) -> Appended:
     """Return the result of writing entries with their oddities."""
     oddities = oddities_of(entries)
@@ -465,7 +462,7 @@ def with_oddities(appended: Appended, entries: Sequence[NewEntry]) -> Appended:
 
 def oddities_of(entries: Sequence[NewEntry]) -> tuple[str, ...]:
     """Return the oddities of entries."""
-    return tuple(chain.from_iterable(map(_ODDITIES, entries)))
+    return tuple(chain.from_iterable(map(attrgetter("oddities"), entries)))
 
 
 def _most(entry: NewEntry) -> int:

@@ -252,15 +252,11 @@ def same(_: Way, value: Returned) -> Returned:
     return value
 
 
-def _called(way: Way, call: Callable[[], Coroutine[object, object, Returned]]) -> Returned:
-    return way.call(call)
-
-
 def blocking(
     method: Callable[Concatenate[Original, P], Coroutine[object, object, Returned]],
 ) -> Callable[Concatenate[Twin[Original], P], Returned]:
     """Return a function that calls a coroutine function for a twin, and blocks until it returns."""
-    return _twin(method, _called)
+    return _twin(method, lambda way, call: way.call(call))
 
 
 def adapting(

@@ -68,10 +68,6 @@ def identity_of(path: str | Path) -> Identity:
     return status.st_dev, status.st_ino
 
 
-class LogLost(Exception):
-    """The log of a database or its index was taken away; the message says which, and how."""
-
-
 def _close_here(descriptor: int, pid: int) -> None:
     # A child may have closed it, and have another file by this number.
     if os.getpid() == pid:
@@ -98,15 +94,16 @@ class LogFiles:
         self.size = os.lseek(self._descriptor, 0, os.SEEK_END)
         """How long the log was found to be last."""
 
-    def look(self) -> None:
-        """Raise `LogLost` if one of the two is another file, or gone. Two looks at the file system."""
+    def look(self) -> str | None:
+        """Return which of the two is another file, or gone; None if both are there. Two looks at the file system."""
         for path, identity in self._identities.items():
             try:
                 status = os.stat(path)
             except OSError as error:
-                raise LogLost(f"{path} was removed or moved while the store was open ({error.strerror})") from error
+                return f"{path} was removed or moved while the store was open ({error.strerror})"
             if (status.st_dev, status.st_ino) != identity:
-                raise LogLost(f"{path} was replaced by another file while the store was open")
+                return f"{path} was replaced by another file while the store was open"
+        return None
 
     def has_shrunk(self) -> bool:
         """Return whether the log is shorter than it was found before: for the writer.
@@ -488,8 +485,6 @@ class LogKeeper:
 # a file again, since SQLite keeps what it knows of a file's locks per process and would take no lock at all.
 
 
-FolderStamp: TypeAlias = tuple[int, int, int]
-"""Which folder it is, and when it was changed last, in nanoseconds."""
 SETTLED_AFTER_NS = 2 * 10**9
 
 
@@ -501,7 +496,7 @@ class OpenFile:
         self._identity = identity_of(path)
         # The log lies beside the file itself, not beside a link to it.
         self._folder = None if path.is_symlink() else str(path.parent)
-        self._settled: FolderStamp | None = None
+        self._settled: tuple[int, int, int] | None = None
         self._log: LogFiles | None = None
         self._lost: str | None = None
         _open_files.add(holder, self._identity)
@@ -556,19 +551,16 @@ class OpenFile:
             raise StoreUnavailable(
                 f"{self._path} was replaced by another file while it was open; close the store, and open it again"
             )
-        try:
-            if self._log is not None and self._lost is None:
-                self._log.look()
-        except LogLost as lost:
-            self._lost = str(lost)
+        if self._log is not None and self._lost is None:
+            self._lost = self._log.look()
         if self._lost is not None:
             raise self._no_more()
         # A clock of files may stand still for a moment: a folder that has just changed may change again unseen.
         if stamp is not None and time.time_ns() - stamp[-1] > SETTLED_AFTER_NS:
             self._settled = stamp
 
-    def _stamp(self) -> FolderStamp | None:
-        """Return a value that is another one once a name in the folder leads elsewhere, or the path to the folder."""
+    def _stamp(self) -> tuple[int, int, int] | None:
+        """Return which folder it is, and when a name in it was changed last, in nanoseconds; None if unknown."""
         if self._folder is None:
             return None
         try:
@@ -1194,7 +1186,7 @@ class Writer:
         self._path = path
         self.file = file
         self._busy_timeout = busy_timeout
-        self._log = LogKeeper()
+        self.log = LogKeeper()
         self._states = _KnownStates()
         self.journal = WAL
         self._note_journal()
@@ -1215,10 +1207,6 @@ class Writer:
         elif not self._run_together(batch):
             for operation in batch:
                 self._run_alone(operation)
-
-    def look_after_log(self) -> None:
-        """Keep the log bounded: to be called after each commit, once nobody waits for it any more."""
-        self._log.after_commit(self.connection.execute, self.file.log_size)
 
     def close(self) -> None:
         """Close the connection. It must be the last one: only then it can move the log into the database."""
@@ -1405,7 +1393,7 @@ class StoreFile:
     def look_after_log(self) -> None:
         """Keep the log bounded: to be called after each `write`, once nobody waits for it any more."""
         if self._writer is not None:
-            self._writer.look_after_log()
+            self._writer.log.after_commit(self._writer.connection.execute, self._writer.file.log_size)
 
     def rescue_log(self) -> None:
         """Move the log into the database if nobody would find it; any thread may ask."""
