@@ -526,15 +526,15 @@ async def erase(
     """Delete sessions as rm does, so that no byte of them is left, look for what is left, and say so in a receipt.
 
     Without SESSION and with --scope, everything of that tenant or user. The paid calls lose agents and folders. What
-    goes is overwritten, the log is emptied, a file that has it elsewhere is written anew, and samples of all that was
-    erased are looked for in every file of the database, and in all rows. Entries that other sessions see stay, and are
-    named. If it is interrupted or killed, run it again. Exit code 1 if something is left, or could not be reached.
+    goes is overwritten, the log is emptied, a file that has it elsewhere is written anew, and all of it is looked for
+    in every file of the database, and in all rows. Entries that other sessions see stay, and are named. If it is
+    interrupted or killed, run it again. Exit code 1 if something is left, or could not be reached.
 
     With --json, and in the file of --receipt, an object: complete (null if nothing was looked for), dryRun, sessionIds,
     scope, counts, entriesKept, redacted, seenBy, mayQuote, missingIds, atUs, by, why, size (bytes), and look, null
-    before it is done: places (pairs of name and size), samples,
-    unsampled (texts too short to be looked for), traces and stays (place, samples, where; stays are rows that were not
-    erased), hindrances, outOfReach, rebuilt.
+    before it is done: places (pairs of name and size), runBytes (so
+    many in a row are found wherever they are), unsampled (how many texts were too short or too plain to be looked for),
+    traces and stays (place, size, where; stays are rows that were not erased), hindrances, outOfReach, rebuilt.
     """
     ids = [await _erasable(store, name) for name in sessions]
     if search is not None:

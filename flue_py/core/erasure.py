@@ -1,71 +1,80 @@
-"""Erasure: samples of the texts that are erased, the places where they are looked for, and the receipt."""
+"""Erasure: pieces of the texts that are erased, the places where they are looked for, and the receipt."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import compress
 from sys import byteorder
 from typing import Literal, TypeAlias
-from zlib import crc32
 
 from msgspec import to_builtins
 
 from flue_py.core.json import Frozen, JsonObject, NamedTuple
 
-SAMPLE = 32
-"""How many bytes a sample has, if its text is not shorter: a text that goes on in another page is cut there."""
-
 SHORTEST = 7
 """Shorter texts are in every file by chance."""
 
-MOST_SAMPLES = 1 << 15
-_DENSE, _APART = 2_048, 1_024
-"""Up to so many bytes of a text all of it is sampled, behind that two samples of each half of a page."""
+MOST_PIECES = 1 << 20
+"""Of so many pieces an index takes about 170 MB."""
+
+MOST_SHORT = 1 << 15
+_PIECE = 8
+_LEVELS = 12
 _FEWEST_BYTES = 4
-"""Samples of fewer different bytes, such as zeros, are in every file."""
-_GRAMS: dict[int, Literal["I", "Q"]] = {4: "I", 8: "Q"}
+"""Pieces of fewer different bytes, such as blanks, are in every file: nothing is found by them alone."""
+LONG_RUN = 32
+"""So many bytes of a text that stays say that somebody wrote the same; fewer are names of fields and the like."""
 
 BEYOND = ("bundles, exports, backups and copies that were made before, and heads that others keep",)
 """Places that no store can look in."""
 
-Occurrence: TypeAlias = tuple[int, bytes]
-"""The offset of a sample, and the sample."""
+Piece: TypeAlias = int | bytes
+"""Eight bytes of a text, as a number; or a text that is shorter than two of these."""
 
 
-class _Index:
-    """Finds samples of at least ``2 * gram - 1`` bytes in one pass over data, wherever they begin.
+class Run(NamedTuple):
+    """A stretch of data that erased texts have: where it begins, its size in bytes, and its pieces."""
 
-    Data is read as numbers of ``gram`` bytes. A sample has one of its first grams at a multiple of that.
+    start: int
+    size: int
+    pieces: Collection[Piece]
+
+
+def _numbers(data: bytes, size: int, kind: Literal["I", "Q"], start: int = 0) -> memoryview:
+    return memoryview(data)[start : len(data) - (len(data) - start) % size].cast(kind)
+
+
+class _Shorts:
+    """Finds texts of 7 to 15 bytes in one pass over data, wherever they begin.
+
+    Data is read as numbers of four bytes. A text has one of its first four grams at a multiple of that.
     """
 
-    def __init__(self, gram: int, samples: Iterable[bytes]) -> None:
-        self._gram = gram
-        self._span = 2 * gram - 1
-        self._grams: set[int] = set()
-        self._samples = frozenset(samples)
-        self._lengths: dict[bytes, set[int]] = {}
-        for sample in self._samples:
-            self._lengths.setdefault(sample[: self._span], set()).add(len(sample))
-            self._grams.update(int.from_bytes(sample[at : at + gram], byteorder) for at in range(gram))
+    def __init__(self, texts: Collection[bytes]) -> None:
+        self._texts = texts
+        self._lengths = sorted(set(map(len, texts)))
+        self._grams = {int.from_bytes(text[at : at + 4], byteorder) for text in texts for at in range(4)}
 
-    def occurrences(self, data: bytes) -> Iterator[Occurrence]:
-        """Yield the occurrences of samples in data."""
-        size = len(data) - len(data) % self._gram
-        numbers = memoryview(data[:size]).cast(_GRAMS[self._gram]) if size else ()
+    def runs(self, data: bytes) -> Iterator[Run]:
+        """Yield these texts in data."""
+        numbers = _numbers(data, 4, "I")
         if self._grams.isdisjoint(numbers):
             return
-        for place, number in enumerate(numbers):
-            if number in self._grams:
-                yield from self._at(data, place * self._gram)
-
-    def _at(self, data: bytes, end: int) -> Iterator[Occurrence]:
-        for start in range(max(0, end - self._gram + 1), end + 1):
-            for length in self._lengths.get(data[start : start + self._span], ()):
-                if (sample := data[start : start + length]) in self._samples:
-                    yield start, sample
+        for end in compress(range(0, len(data), 4), map(self._grams.__contains__, numbers)):
+            for start in range(max(0, end - 3), end + 1):
+                for length in self._lengths:
+                    if (text := data[start : start + length]) in self._texts:
+                        yield Run(start, length, (text,))
 
 
 class Needles:
-    """Samples of erased texts as they were stored. Of many, `MOST_SAMPLES` are drawn evenly, so memory is bounded.
+    """Erased texts as they were stored, in pieces of eight bytes, so that whatever is left of them is found.
+
+    Of a text each piece is kept, wherever it begins. Data is read as numbers of eight bytes: one that is a piece is a
+    run, if the pieces around it are such, too. So each 16 bytes that a text has in common with data are found. Of more
+    than `MOST_PIECES` only those stay that begin at multiples of 3, then of 9, and so on: the places at which data is
+    read are multiples of 8, so a run of ``run_bytes`` has one of each. Memory is bounded.
 
     ``size`` is how many bytes were erased. ``unsampled`` texts are too short, or too plain, to be looked for.
     """
@@ -73,58 +82,117 @@ class Needles:
     def __init__(self) -> None:
         self.size = 0
         self.unsampled = 0
-        self.samples: set[bytes] = set()
-        self._mask = 0
-        self._indexes: list[_Index] | None = None
+        self._shorts: set[bytes] = set()
+        # By how often 3 divides the place of a piece.
+        self._pieces: defaultdict[int, set[int]] = defaultdict(set)
+        self._level = 0
+        self._index: tuple[set[int], set[int], _Shorts] | None = None
+
+    @property
+    def stride(self) -> int:
+        """From how many places of a text a piece is kept."""
+        return int(3**self._level)
+
+    @property
+    def run_bytes(self) -> int:
+        """How many bytes in a row of a text are found wherever they are."""
+        return 2 * _PIECE if not self._level else _PIECE * (self.stride + 1) - 1
 
     def add(self, *texts: str | bytes | None) -> None:
-        """Take samples of texts. O(size / 32), and less for those that are longer than a page."""
+        """Take texts. O(size)."""
         for text in texts:
-            data = text.encode(errors="surrogatepass") if isinstance(text, str) else text
-            if data:
-                self.size += len(data)
-                self._keep([sample for sample in _samples_of(data) if len(set(sample)) >= _FEWEST_BYTES])
+            data = text.encode(errors="surrogatepass") if isinstance(text, str) else text or b""
+            self.size += len(data)
+            is_plain = len(set(data)) < _FEWEST_BYTES
+            if len(data) >= 2 * _PIECE and not is_plain:
+                self._keep(data)
+            elif len(data) >= SHORTEST and not is_plain and len(self._shorts) < MOST_SHORT:
+                self._shorts.add(data)
+            else:
+                self.unsampled += bool(data)
+        self._bound()
 
     def take(self, others: Needles) -> None:
-        """Add the samples of others."""
+        """Add the texts of others."""
         self.size += others.size
         self.unsampled += others.unsampled
-        self._mask |= others._mask
-        self._keep([*others.samples])
+        self._shorts |= others._shorts
+        self._level = max(self._level, others._level)
+        for level, pieces in others._pieces.items():
+            self._pieces[level] |= pieces
+        self._bound()
 
-    def _keep(self, samples: Sequence[bytes]) -> None:
-        self.unsampled += not samples
-        self._indexes = None
-        self.samples.update(sample for sample in samples if not crc32(sample) & self._mask)
-        while len(self.samples) > MOST_SAMPLES:
-            self._mask = self._mask * 2 + 1
-            self.samples = {sample for sample in self.samples if not crc32(sample) & self._mask}
+    def _keep(self, data: bytes) -> None:
+        for shift in range(_PIECE):
+            numbers = _numbers(data, _PIECE, "Q", shift)
+            for level in range(self._level, _LEVELS):
+                step = 3 ** (level + 1)
+                for rest in (step // 3, step - step // 3):
+                    self._pieces[level].update(numbers[_first(shift, rest, step) :: step])
+                if step > len(data):
+                    break
+            self._pieces[_LEVELS].update(numbers[_first(shift, 0, 3**_LEVELS) :: 3**_LEVELS])
 
-    def occurrences(self, data: bytes) -> Iterator[Occurrence]:
-        """Yield the occurrences of samples in data. O(data)."""
-        if self._indexes is None:
-            shorter = {sample for sample in self.samples if len(sample) < 2 * max(_GRAMS) - 1}
-            parts = zip(_GRAMS, (shorter, self.samples - shorter), strict=True)
-            self._indexes = [_Index(gram, samples) for gram, samples in parts if samples]
-        for index in self._indexes:
-            yield from index.occurrences(data)
+    def _bound(self) -> None:
+        self._index = None
+        for level in range(_LEVELS):
+            if level < self._level or sum(map(len, self._pieces.values())) > MOST_PIECES:
+                self._pieces.pop(level, None)
+                self._level = max(self._level, level + 1)
+
+    def runs(self, data: bytes, *, of_rows: bool = False) -> Iterator[Run]:
+        """Yield the runs of these texts in data; of rows also those that begin with plain pieces. O(data)."""
+        if self._index is None:
+            pieces = set[int]().union(*self._pieces.values())
+            plain = {piece for piece in pieces if len(set(piece.to_bytes(_PIECE, byteorder))) < _FEWEST_BYTES}
+            self._index = pieces, plain, _Shorts(self._shorts)
+        pieces, plain, shorts = self._index
+        yield from shorts.runs(data)
+        numbers = _numbers(data, _PIECE, "Q")
+        if pieces.isdisjoint(numbers):
+            return
+        end = -1
+        for place in compress(range(0, len(data), _PIECE), map(pieces.__contains__, numbers)):
+            if place > end and (of_rows or numbers[place // _PIECE] not in plain):
+                run = self._run(data, place, pieces)
+                end = run.start + run.size - _PIECE
+                if len(run.pieces) > _PIECE - bool(self._level):
+                    yield run
+
+    def _run(self, data: bytes, place: int, pieces: set[int]) -> Run:
+        """Return the pieces around a place, as far as each is one."""
+        found: list[int] = []
+
+        def go(at: int, step: int) -> int:
+            while 0 <= at <= len(data) - _PIECE:
+                piece = int.from_bytes(data[at : at + _PIECE], byteorder)
+                if piece not in pieces:
+                    break
+                found.append(piece)
+                at += step
+            return at - step
+
+        end = go(place, self.stride)
+        start = go(place - self.stride, -self.stride)
+        return Run(start, end + _PIECE - start, found)
 
 
-def _samples_of(data: bytes) -> list[bytes]:
-    if len(data) <= SAMPLE:
-        return [data] if len(data) >= SHORTEST else []
-    last = len(data) - SAMPLE
-    starts = [*range(0, min(last, _DENSE), SAMPLE), *range(_DENSE, last, _APART), last]
-    return [data[start : start + SAMPLE] for start in starts]
+def _first(shift: int, rest: int, step: int) -> int:
+    """Return the first number at a place that leaves this rest, of those that begin at a shift, every eight bytes."""
+    return (rest - shift) * pow(_PIECE, -1, step) % step
 
 
 class Place(NamedTuple):
-    """A place that was looked through: a file with its bytes, or a table with its rows, and the samples in it."""
+    """A place that was looked through: a file with its bytes, or a table with its rows, and the pieces in it.
+
+    ``where`` is the first run, of rows one that is long; these are ``long_bytes``.
+    """
 
     name: str
     size: int
-    samples: frozenset[bytes] = frozenset()
+    pieces: Collection[Piece] = ()
     where: str = ""
+    long_bytes: int = 0
 
 
 class Forgotten(NamedTuple):
@@ -136,27 +204,28 @@ class Forgotten(NamedTuple):
 
 
 class Trace(Frozen, rename="camel"):
-    """Samples of erased texts at a place: how many, and where the first one is."""
+    """Erased texts at a place: about how many bytes, and where the first ones are."""
 
     place: str
-    samples: int
+    size: int
     where: str = ""
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.samples:,} samples of erased texts{self.where and f', first at {self.where}'}"
+        return f"{self.place}: about {self.size:,} bytes of erased texts{self.where and f', first at {self.where}'}"
 
 
 class Look(Frozen, rename="camel"):
     """What a look for erased texts found.
 
-    ``places`` were looked through: files by bytes, tables by rows. ``traces`` should not be there. ``stays`` are
-    samples that rows of the store which stay have, too: who wrote the same, and what all rows have in common.
+    ``places`` were looked through: files by bytes, tables by rows. ``run_bytes`` in a row of an erased text are found
+    wherever they are, and so are shorter texts; but for ``unsampled`` ones, which are too short (`SHORTEST`) or plain,
+    or too many. ``traces`` should not be there. ``stays`` are long runs that rows of the store which stay have, too.
     ``hindrances`` say what kept the database from forgetting, ``out_of_reach`` where nothing was looked for. Files
     were written anew (``rebuilt``) if they had traces, or an earlier erasure was interrupted.
     """
 
     places: tuple[tuple[str, int], ...] = ()
-    samples: int = 0
+    run_bytes: int = 0
     unsampled: int = 0
     traces: tuple[Trace, ...] = ()
     stays: tuple[Trace, ...] = ()
@@ -175,15 +244,15 @@ def look_of(
 ) -> Look:
     """Return the result of a look: ``rows`` are the store's tables, of rows that stay; ``tables`` are others."""
     places = [*files.places, *tables]
-    present = frozenset[bytes]().union(*(table.samples for table in rows))
-    traces = (Trace(place.name, len(place.samples - present), place.where) for place in places)
-    stays = (Trace(table.name, len(table.samples), table.where) for table in rows)
+    present = frozenset[Piece]().union(*(table.pieces for table in rows))
+    traces = (Trace(place.name, needles.stride * len({*place.pieces} - present), place.where) for place in places)
+    stays = (Trace(table.name, table.long_bytes, table.where) for table in rows)
     return Look(
         tuple((place.name, place.size) for place in (*places, *rows)),
-        len(needles.samples),
+        needles.run_bytes,
         needles.unsampled,
-        tuple(trace for trace in traces if trace.samples),
-        tuple(trace for trace in stays if trace.samples),
+        tuple(trace for trace in traces if trace.size),
+        tuple(trace for trace in stays if trace.size),
         tuple(files.hindrances),
         (*BEYOND, *files.out_of_reach),
         rebuilt,

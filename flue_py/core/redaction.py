@@ -43,7 +43,7 @@ class Redaction(Frozen):
     that were tombstones before. ``may_quote`` are summaries in the same tree that were made over one of them: redact
     them, too, if they say it. ``seen_by`` are the sessions that see one of them, this one first: forks go on with the
     tombstone. ``copies`` are entries elsewhere with the same id or the same text, by the id of a session: they stay.
-    ``revision`` is that of the session afterwards. ``look`` says where samples of the ``size`` bytes that went
+    ``revision`` is that of the session afterwards. ``look`` says where the ``size`` bytes that went
     were looked for, and found no more (`Look.is_clean`); None in a dry run, and if there was nothing to redact.
     """
 

@@ -395,8 +395,8 @@ class Backend:
         named, tasks in another one are as missing, and stay. Ledger rows stay. Budgets of these sessions go; their
         reservations in others stay, to be settled or to expire. With ``dry_run`` nothing goes, and the same is
         returned. With ``erased`` it is an erasure: ledger rows lose agents and folders, what goes is overwritten, and
-        ``erased`` takes samples of it, for `forget_deleted`. Raises `OnHold` for holds on these sessions or their
-        scopes that are not in ``despite``. O(rows deleted), a constant number of statements; an erasure O(their size).
+        ``erased`` takes what goes, for `forget_deleted`. Raises `OnHold` for holds on these sessions or their scopes
+        that are not in ``despite``. O(rows deleted), a constant number of statements; an erasure O(their size).
         """
 
         def work(tx: Transaction) -> tuple[Deletion, erasure.Needles | None]:
@@ -436,6 +436,10 @@ class Backend:
         are written anew. Raises nothing of its own. O(store).
         """
         look = await self._look(needles, rebuild=rebuild)
+        if {trace.place for trace in look.traces} == {await self._runner.words_location()}:
+            # Of the words in its texts there are long ones that others have in a row that is packed.
+            await self.remove_words()
+            look = await self._look(needles, rebuild=False)
         if look.traces and not look.hindrances and not rebuild:
             look = await self._look(needles, rebuild=True)
         if look.is_clean:
@@ -468,16 +472,15 @@ class Backend:
         index after it; usage and ledger stay. The sessions that added the entries get a line in their logs. An entry
         that is a tombstone stays as it is, and a call of such alone writes nothing but takes their words from the index
         again. Then it is looked for in all files, and goes from there (`forget_deleted`); with ``erased``, which takes
-        samples, that is left to the caller. With ``dry_run`` nothing is
-        changed, and the same is returned. Raises `EntryNotFound` for an entry that the session neither sees nor has
-        retracted, and `OnHold` if a hold is on a session that sees one, and not in ``despite``. O(store).
+        what goes, that is left to the caller. With ``dry_run`` nothing is changed, and the same is returned. Raises
+        `EntryNotFound` for an entry that the session neither sees nor has retracted, and `OnHold` if a hold is on a
+        session that sees one, and not in ``despite``. O(store).
         """
 
         def work(tx: Transaction) -> tuple[Redaction, erasure.Needles]:
             # It may be run again.
             needles = erasure.Needles()
-            samples = None if dry_run else needles
-            values = (session_id, entry_ids, expected, note, samples, despite)
+            values = (session_id, entry_ids, expected, note, None if dry_run else needles, despite)
             return self._with_values(ops.redact.redact, self._sources, *values)(tx), needles
 
         was_killed = await self.is_erasing()

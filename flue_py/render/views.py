@@ -338,10 +338,8 @@ def receipt_lines(receipt: Receipt, names: Mapping[str, str], verb: str = "delet
 
 def look_lines(look: erasure.Look, size: int, *, is_complete: bool) -> list[Line]:
     """Return where ``size`` bytes were looked for after they were erased, and whether something is left."""
-    texts = f"{look.samples:,} samples of {size:,} bytes"
-    lines: list[Line] = [
-        ((f"{texts} looked for in {counted(len(look.places), 'file or table', 'files and tables')}", ""),)
-    ]
+    texts = f"{size:,} bytes looked for, wherever {look.run_bytes} of them are in a row,"
+    lines: list[Line] = [((f"{texts} in {counted(len(look.places), 'file or table', 'files and tables')}", ""),)]
     if look.unsampled:
         lines.append(((f"{counted(look.unsampled, 'text')} not looked for: too short, or too plain", "yellow"),))
     lines += [((str(trace), "red"),) for trace in look.traces]

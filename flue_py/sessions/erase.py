@@ -18,7 +18,7 @@ _WHY = "erased"
 
 
 class _Work(NamedTuple):
-    """A deletion under way: what it has come to, and, if it is an erasure, the samples of what goes."""
+    """A deletion under way: what it has come to, and, if it is an erasure, the texts that go."""
 
     note: Note
     dry_run: bool
@@ -139,7 +139,7 @@ class StoreErasure(Scoped):
 
         ``entries``, as pairs of a session and an entry, are redacted (`Session.redact`), and so are those of the
         sessions that others see. Paid calls lose agents and folders. What goes is overwritten, the log is emptied, and
-        a file that had it anywhere is written anew; then samples of all erased texts are looked for in every file of
+        a file that had it anywhere is written anew; then all erased texts are looked for in every file of
         the store and in the rows that stay. On PostgreSQL that is rows, after ``VACUUM``. A call that is interrupted is
         completed by the same one, and by any other. With ``dry_run``, which has to be said, nothing goes. Raises
         `InvalidArgument`, `EntryNotFound` for an entry, and before anything is changed `OnHold` for a hold on a session

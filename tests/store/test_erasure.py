@@ -11,7 +11,8 @@ from random import Random
 import pytest
 
 import flue_py
-from flue_py.core.erasure import MOST_SAMPLES, Needles
+from flue_py.core import erasure
+from flue_py.core.erasure import Needles
 from flue_py.db.ops import erase
 from flue_py.db.sql import statement
 from flue_py.db.sqlite import traces
@@ -145,22 +146,27 @@ async def test_an_index_that_has_not_forgotten_is_removed(tmp_path: Path, monkey
         assert await store.backend.words_location() is None
 
 
-def test_samples_are_found_wherever_they_begin_and_memory_is_bounded() -> None:
-    random = Random(7)
-    needles = Needles()
-    texts = [random.randbytes(random.randint(7, 3_000)) for _ in range(2_500)]
-    needles.add(*texts, "Jane", None, b"\0" * 500)
-    assert needles.size == sum(map(len, texts)) + 4 + 500
-    assert needles.unsampled == 2
-    assert MOST_SAMPLES / 4 < len(needles.samples) <= MOST_SAMPLES
-    for sample in random.sample(sorted(needles.samples), 50):
-        begin = random.randbytes(random.randint(0, 50))
-        data = begin + sample + random.randbytes(random.randint(0, 20))
-        assert (len(begin), sample) in set(needles.occurrences(data))
-    other = Needles()
-    other.take(needles)
-    assert (other.samples, other.size) == (needles.samples, needles.size)
-    assert not list(needles.occurrences(random.randbytes(9_999)))
+def test_each_run_of_a_text_is_found_wherever_it_is_and_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    for most, run_bytes in ((1 << 20, 16), (80_000, 31), (20_000, 79)):
+        monkeypatch.setattr(erasure, "MOST_PIECES", most)
+        random, needles = Random(7), Needles()
+        texts = [random.randbytes(random.randint(80, 900)) for _ in range(300)]
+        shorts = [random.randbytes(random.randint(7, 15)) for _ in range(50)]
+        needles.add(*texts, *shorts, "Jane", None, b"\0" * 500)
+        assert needles.size == sum(map(len, (*texts, *shorts))) + 4 + 500
+        assert (needles.unsampled, needles.run_bytes) == (2, run_bytes)
+        other = Needles()
+        other.take(needles)
+        wrong = []
+        for number in range(400):
+            text = random.choice(texts) if number % 2 else random.choice(shorts)
+            begin = random.randint(0, len(text) - run_bytes) if len(text) > 15 else 0
+            piece = text[begin:][:run_bytes]
+            data = random.randbytes(random.randint(0, 50)) + piece + random.randbytes(random.randint(0, 20))
+            if not all(list(found.runs(data, of_rows=bool(number % 3))) for found in (needles, other)):
+                wrong.append((text, begin))
+        assert wrong == []
+        assert not list(needles.runs(random.randbytes(9_999)))
 
 
 async def test_a_store_in_memory_has_no_file_to_look_in() -> None:

@@ -212,7 +212,7 @@ def delete_tree(
         shared = erase.shared(tx, fates)
         if not dry_run:
             erase.begin(tx)
-            erase.sample_sessions(tx, erased, fates, keys)
+            erase.take_sessions(tx, erased, fates, keys)
     content = tx.rows(TAILS_CONTENT if dry_run else DELETE_TAILS, tails=tails)
     deleted = sum(count for _, _, count in content)
     if not dry_run:
@@ -240,7 +240,7 @@ def empty_scope(
     if not dry_run:
         if erased is not None:
             erase.begin(tx)
-            erase.sample_scope(tx, erased, scope)
+            erase.take_scope(tx, erased, scope)
         delete_scope_budgets(tx, scope)
         for command in (DELETE_DOCUMENTS, FORGET_FOLDERS, FORGET_AGENTS):
             tx.run(command, scope=scope)

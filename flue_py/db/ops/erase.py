@@ -1,11 +1,11 @@
-"""Erased texts: samples of the rows that are about to go, and the look for them in the rows that stay."""
+"""Erased texts: those of the rows that are about to go, and the look for them in the rows that stay."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 
-from flue_py.core.erasure import Needles, Place
+from flue_py.core.erasure import LONG_RUN, Needles, Piece, Place
 from flue_py.core.sessions import IMPORTED_FILES
 from flue_py.core.trees import LaneFate
 from flue_py.db import sql
@@ -87,8 +87,8 @@ def begin(tx: Transaction) -> None:
     tx.run(UNFINISHED)
 
 
-def sample_sessions(tx: Transaction, needles: Needles, fates: Sequence[LaneFate], keys: str) -> None:
-    """Take samples of the sessions of these keys, and of the ends of their lanes that go. O(their size)."""
+def take_sessions(tx: Transaction, needles: Needles, fates: Sequence[LaneFate], keys: str) -> None:
+    """Take the texts of the sessions of these keys, and of the ends of their lanes that go. O(their size)."""
     for texts in (*TEXTS_OF_SESSIONS, NAMES_OF_PAYERS):
         for rows in tx.pages(texts, keys=keys):
             _add(needles, rows)
@@ -117,15 +117,15 @@ def forget_payers(tx: Transaction, keys: str) -> None:
     tx.run(FORGET_FOLDERS_OF_SESSIONS, keys=keys)
 
 
-def sample_scope(tx: Transaction, needles: Needles, scope: str) -> None:
-    """Take samples of the documents of a scope, and of the names in its calls. O(their size)."""
+def take_scope(tx: Transaction, needles: Needles, scope: str) -> None:
+    """Take the texts of the documents of a scope, and of the names in its calls. O(their size)."""
     for texts in (DOCUMENTS_OF_SCOPE, NAMES_OF_SCOPE):
         for rows in tx.pages(texts, scope=scope):
             _add(needles, rows)
 
 
 def _add(needles: Needles, rows: Sequence[Row]) -> None:
-    """Take samples of all texts of rows but in their first column, which is a key."""
+    """Take all texts of rows but in their first column, which is a key."""
     for _, *values in rows:
         needles.add(*(value for value in values if isinstance(value, (str, bytes))))
 
@@ -143,23 +143,25 @@ def own_tables() -> frozenset[str]:
 
 
 def look(tx: Transaction, needles: Needles) -> tuple[list[Place], list[Place]]:
-    """Look for samples in the rows of all tables: those of other tables, and those of the store's. O(store)."""
+    """Look for erased texts in the rows of all tables: those of other tables, and those of the store's. O(store)."""
     own = own_tables()
-    tables = [_look_in(tx, needles, name, blocks) for name, blocks in tx.rows(ALL_TABLES)]
+    tables = [_look_in(tx, needles, name, blocks, is_own=name in own) for name, blocks in tx.rows(ALL_TABLES)]
     return [table for table in tables if table.name not in own], [table for table in tables if table.name in own]
 
 
-def _look_in(tx: Transaction, needles: Needles, table: str, blocks: int) -> Place:
-    count, samples, where = 0, set[bytes](), ""
+def _look_in(tx: Transaction, needles: Needles, table: str, blocks: int, *, is_own: bool) -> Place:
+    count, pieces, where, long_bytes = 0, set[Piece](), "", 0
     for rows in _pages_of(tx, table, blocks):
         count += len(rows)
         for row in rows:
             for value in row:
                 data = value.encode(errors="surrogatepass") if isinstance(value, str) else value
-                for _, sample in needles.occurrences(data) if isinstance(data, bytes) else ():
-                    samples.add(sample)
-                    where = where or next((f"row {text[:80]}" for text in row if isinstance(text, str)), "")
-    return Place(table, count, frozenset(samples), where)
+                for run in needles.runs(data, of_rows=True) if isinstance(data, bytes) else ():
+                    pieces.update(run.pieces)
+                    if run.size >= LONG_RUN or not is_own:
+                        long_bytes += run.size
+                        where = where or next((f"row {text[:80]}" for text in row if isinstance(text, str)), "")
+    return Place(table, count, pieces, where, long_bytes)
 
 
 def _pages_of(tx: Transaction, table: str, blocks: int) -> Iterator[Sequence[Row]]:

@@ -109,7 +109,7 @@ def redact(
 ) -> Redaction:
     """Put tombstones in the place of payloads (see `Backend.redact`).
 
-    ``needles`` take samples of all that goes; without them it is a dry run.
+    ``needles`` take all that goes; without them it is a dry run.
     """
     if needles is not None:
         _lock_tree(tx, session_id)
@@ -203,9 +203,9 @@ def _put_tombstones(
     unused = [{"tree_id": state.tree_id, "sha256": sha256} for sha256 in sorted(blobs)]
     if not tx.is_alone:
         tx.run_many(LOCK_BLOB, unused)
-    samples = [(sha256, blob_data(tx, state.tree_id, sha256)) for sha256 in sorted(blobs)]
+    gone = [(sha256, blob_data(tx, state.tree_id, sha256)) for sha256 in sorted(blobs)]
     tx.run_many(DELETE_UNUSED_BLOB, unused)
-    needles.add(*(data for sha256, data in samples if blob_data(tx, state.tree_id, sha256) is None))
+    needles.add(*(data for sha256, data in gone if blob_data(tx, state.tree_id, sha256) is None))
 
 
 def _drop_drafts(tx: Transaction, state: SessionState, text: str, line: str) -> None:

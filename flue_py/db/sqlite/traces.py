@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from glob import escape
 from pathlib import Path
 
-from flue_py.core.erasure import SAMPLE, Forgotten, Needles, Place
+from flue_py.core.erasure import Forgotten, Needles, Piece, Place
 from flue_py.db.sqlite.file import chunks_of, connect, is_busy, translated
 
 READER_WAIT_SECONDS = 1.0
@@ -59,14 +59,14 @@ def _files_of(store: Path) -> list[str]:
 
 
 def _look_in(name: str, needles: Needles) -> Place:
-    size, samples, where = 0, set[bytes](), ""
+    size, pieces, where = 0, set[Piece](), ""
     end = b""
     with suppress(FileNotFoundError):
         for chunk in chunks_of(name):
             data = end + chunk
-            for offset, sample in needles.occurrences(data):
-                samples.add(sample)
-                where = where or f"byte {size - len(end) + offset:,}"
+            for run in needles.runs(data):
+                pieces.update(run.pieces)
+                where = where or f"byte {size - len(end) + run.start:,}"
             size += len(chunk)
-            end = data[1 - SAMPLE :]
-    return Place(name, size, frozenset(samples), where)
+            end = data[1 - needles.run_bytes :]
+    return Place(name, size, pieces, where)
