@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import compress
@@ -19,7 +20,10 @@ MOST_PIECES = 1 << 20
 """Of so many pieces an index takes about 170 MB."""
 
 MOST_SHORT = 1 << 15
+MOST_ENCODED = 1 << 17
 _PIECE = 8
+_ENCODED = 96
+"""So many bytes of the beginning of a text are looked for in base64, too: frameworks write their values so."""
 _LEVELS = 12
 _FEWEST_BYTES = 4
 """Pieces of fewer different bytes, such as blanks, are in every file: nothing is found by them alone."""
@@ -83,6 +87,7 @@ class Needles:
         self.size = 0
         self.unsampled = 0
         self._shorts: set[bytes] = set()
+        self._encoded: set[int] = set()
         # By how often 3 divides the place of a piece.
         self._pieces: defaultdict[int, set[int]] = defaultdict(set)
         self._level = 0
@@ -106,6 +111,8 @@ class Needles:
             is_plain = len(set(data)) < _FEWEST_BYTES
             if len(data) >= 2 * _PIECE and not is_plain:
                 self._keep(data)
+                if len(self._encoded) < MOST_ENCODED:
+                    self._encoded.update(_pieces_in_base64(data[:_ENCODED]))
             elif len(data) >= SHORTEST and not is_plain and len(self._shorts) < MOST_SHORT:
                 self._shorts.add(data)
             else:
@@ -117,6 +124,7 @@ class Needles:
         self.size += others.size
         self.unsampled += others.unsampled
         self._shorts |= others._shorts
+        self._encoded |= others._encoded
         self._level = max(self._level, others._level)
         for level, pieces in others._pieces.items():
             self._pieces[level] |= pieces
@@ -143,7 +151,7 @@ class Needles:
     def runs(self, data: bytes, *, of_rows: bool = False) -> Iterator[Run]:
         """Yield the runs of these texts in data; of rows also those that begin with plain pieces. O(data)."""
         if self._index is None:
-            pieces = set[int]().union(*self._pieces.values())
+            pieces = self._encoded.union(*self._pieces.values())
             plain = {piece for piece in pieces if len(set(piece.to_bytes(_PIECE, byteorder))) < _FEWEST_BYTES}
             self._index = pieces, plain, _Shorts(self._shorts)
         pieces, plain, shorts = self._index
@@ -175,6 +183,14 @@ class Needles:
         end = go(place, self.stride)
         start = go(place - self.stride, -self.stride)
         return Run(start, end + _PIECE - start, found)
+
+
+def _pieces_in_base64(text: bytes) -> Iterator[int]:
+    """Yield the pieces of a text as it is in base64, wherever in a group of three bytes it begins."""
+    for begin in range(3):
+        data = b64encode(text[begin : len(text) - (len(text) - begin) % 3])
+        for shift in range(_PIECE):
+            yield from _numbers(data, _PIECE, "Q", shift)
 
 
 def _first(shift: int, rest: int, step: int) -> int:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 
-from flue_py.core.erasure import LONG_RUN, Needles, Piece, Place
+from flue_py.core.erasure import LONG_RUN, Needles, Piece, Place, Run
 from flue_py.core.sessions import IMPORTED_FILES
 from flue_py.core.trees import LaneFate
 from flue_py.db import sql
+from flue_py.db.payloads import unpacked
 from flue_py.db.runner import Nothing, Row, Transaction
 from flue_py.db.schema import schema_statements
 from flue_py.db.sql import statement
@@ -154,14 +156,23 @@ def _look_in(tx: Transaction, needles: Needles, table: str, blocks: int, *, is_o
     for rows in _pages_of(tx, table, blocks):
         count += len(rows)
         for row in rows:
-            for value in row:
-                data = value.encode(errors="surrogatepass") if isinstance(value, str) else value
-                for run in needles.runs(data, of_rows=True) if isinstance(data, bytes) else ():
-                    pieces.update(run.pieces)
-                    if run.size >= LONG_RUN or not is_own:
-                        long_bytes += run.size
-                        where = where or next((f"row {text[:80]}" for text in row if isinstance(text, str)), "")
+            for run, is_stored in _runs_in(row, needles):
+                # A file has what is stored, and nothing of what is packed in that.
+                pieces.update(run.pieces if is_stored else ())
+                if run.size >= LONG_RUN or not is_own:
+                    long_bytes += run.size
+                    where = where or next((f"row {text[:80]}" for text in row if isinstance(text, str)), "")
     return Place(table, count, pieces, where, long_bytes)
+
+
+def _runs_in(row: Sequence[object], needles: Needles) -> Iterator[tuple[Run, bool]]:
+    """Yield the runs in the values of a row, and whether they are stored so; also those in what is packed."""
+    for value in row:
+        data = value.encode(errors="surrogatepass") if isinstance(value, str) else value
+        if isinstance(data, bytes):
+            yield from zip(needles.runs(data, of_rows=True), repeat(True))
+        if isinstance(value, bytes) and value.startswith(b"x") and (text := unpacked(value)) is not None:
+            yield from zip(needles.runs(text, of_rows=True), repeat(False))
 
 
 def _pages_of(tx: Transaction, table: str, blocks: int) -> Iterator[Sequence[Row]]:
