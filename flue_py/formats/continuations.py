@@ -17,19 +17,8 @@ from msgspec.structs import replace
 from flue_py.core.entries import from_microseconds
 from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.formats.kit import FILE, Continuation, Exported, SessionTree, id_elsewhere, iso_time, json_line
+from flue_py.providers import lists
 from flue_py.providers.base import Leftovers, blocks_of, fields_of, listed, objects_in
-from flue_py.providers.lists import (
-    Said,
-    answered,
-    anthropic_list,
-    chat_list,
-    gemini_list,
-    joined_answers,
-    responses_list,
-    said_in,
-    speakers_only,
-    with_own_ids,
-)
 from flue_py.providers.openai_chat import arguments_from_text
 
 _STEP_US = 1_000
@@ -53,7 +42,7 @@ def export_claude_code(session: SessionTree) -> Exported:
     """Return a session as Claude Code resumes it. O(entries)."""
     left, own_id, folder = Leftovers(), id_elsewhere(session), session.info.cwd or "/"
     context = session.context()
-    system, messages = anthropic_list(said_in(context), left, is_sent=True)
+    system, messages = lists.anthropic_list(lists.said_in(context), left, is_sent=True)
     if system is not None:
         left.note(_OWN_PROMPT)
     models = _models(session, left.places)
@@ -119,7 +108,7 @@ def export_codex(session: SessionTree) -> Exported:
         "cli_version": "0.171.0",
         "source": "cli",
     }
-    items = responses_list(said_in(session.context()), left, is_complete=True, is_sent=True)
+    items = lists.responses_list(lists.said_in(session.context()), left, is_complete=True, is_sent=True)
     payloads: list[tuple[str, JsonObject]] = [("session_meta", header)]
     for item in items:
         if item.get("role") == "system":
@@ -152,7 +141,7 @@ def _item(item: JsonObject) -> JsonObject:
 def export_qwen_code(session: SessionTree) -> Exported:
     """Return a session as Qwen Code resumes it. O(entries)."""
     left, own_id, folder = Leftovers(), id_elsewhere(session), session.info.cwd or "/"
-    system, contents = gemini_list(said_in(session.context()), left)
+    system, contents = lists.gemini_list(lists.said_in(session.context()), left)
     if system is not None:
         left.note(_OWN_PROMPT)
     rows: list[JsonObject] = []
@@ -194,7 +183,7 @@ _IGNORED = ("/", "?", "<session_context>", "<hook_context>")
 def export_gemini_cli(session: SessionTree) -> Exported:
     """Return a session as Gemini CLI begins one with it. O(entries)."""
     left, own_id, start = Leftovers(), id_elsewhere(session), session.info.active_us
-    system, contents = gemini_list(said_in(session.context()), left)
+    system, contents = lists.gemini_list(lists.said_in(session.context()), left)
     if system is not None:
         left.note(_OWN_PROMPT)
     folder = session.info.cwd or "/"
@@ -228,8 +217,8 @@ def export_opencode(session: SessionTree) -> Exported:
     own, start = own_id.hex[:18], session.info.active_us // 1_000
     session_id, numbers = f"ses_{own_id.hex[:26]}", count()
     messages: list[JsonValue] = []
-    spoken = speakers_only(said_in(session.context()), left)
-    said = with_own_ids(answered(joined_answers(spoken), left), left)
+    spoken = lists.speakers_only(lists.said_in(session.context()), left)
+    said = lists.with_own_ids(lists.answered(lists.joined_answers(spoken), left), left)
     results = {str(one.message.get("toolCallId")): one for one in said if one.role == "toolResult"}
     asked = ""
     # The program goes on with the model of the last prompt.
@@ -280,7 +269,9 @@ def _opencode_model(message: JsonObject) -> JsonObject:
 _NO_TOKENS: JsonObject = {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}
 
 
-def _opencode_parts(one: Said, results: Mapping[str, Said], moment: int, left: Leftovers) -> Iterator[JsonObject]:
+def _opencode_parts(
+    one: lists.Said, results: Mapping[str, lists.Said], moment: int, left: Leftovers
+) -> Iterator[JsonObject]:
     for _, part in objects_in([*_parts_of(one.message)]):
         match part:
             case {"type": "text", "text": str(text)}:
@@ -317,11 +308,11 @@ def _parts_of(message: JsonObject) -> list[JsonValue]:
 
 def _chat(session: SessionTree, left: Leftovers) -> Iterator[tuple[JsonObject, str, list[str], bool]]:
     """Yield the chat messages of a context: each with its text, the URLs of its pictures, and whether a tool failed."""
-    said = with_own_ids([*said_in(session.context())], left)
+    said = lists.with_own_ids([*lists.said_in(session.context())], left)
     failed = {one.message.get("toolCallId") for one in said if one.message.get("isError") is True}
     # Chat messages have no place for that, and would name it as left out.
     said = [one.with_message(without(one.message, "isError")) for one in said]
-    for message in chat_list(said, left):
+    for message in lists.chat_list(said, left):
         if message["role"] in ("system", "developer"):
             left.note(_OWN_PROMPT)
             continue

@@ -10,6 +10,7 @@ from functools import partial
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from flue_py.core import kinds
 from flue_py.core.context import PROMPT, ContextEntry, EntryCost
 from flue_py.core.entries import (
     BASE,
@@ -23,16 +24,6 @@ from flue_py.core.entries import (
     entry_of_message,
 )
 from flue_py.core.json import JsonObject, JsonValue, encode_json, without
-from flue_py.core.kinds import (
-    ARTIFACT,
-    BRANCH_SUMMARY,
-    COMPACTION,
-    CUSTOM_MESSAGE,
-    EXCLUSION,
-    MESSAGE,
-    SECTIONS,
-    prompt_text,
-)
 from flue_py.core.messages import validate_message
 from flue_py.core.sessions import MAX_LABEL_CHARACTERS, NewSession, SessionInfo, call_id, derived_id, made_id
 from flue_py.core.usage import PICODOLLARS_PER_DOLLAR, Cost, PaidCall, call_of, read_reported, usage_json
@@ -162,7 +153,7 @@ _REMEMBERED = 50_000
 """How many rows back a row may name a parent that knows the prompt."""
 
 _PLAIN_KINDS = frozenset({CUSTOM, LABEL, LEAF, SESSION_INFO, MODEL_CHANGE, THINKING_LEVEL_CHANGE, TOOLS_CHANGE, USAGE})
-_CHECKED_KINDS = frozenset({MESSAGE, COMPACTION, BRANCH_SUMMARY, CUSTOM_MESSAGE})
+_CHECKED_KINDS = frozenset({kinds.MESSAGE, kinds.COMPACTION, kinds.BRANCH_SUMMARY, kinds.CUSTOM_MESSAGE})
 _ENVELOPE = frozenset({"type", "id", "parentId", "timestamp"})
 
 
@@ -240,16 +231,16 @@ def new_entry(row: kit.Row, file: PiFile) -> NewEntry:
 def _content(row: kit.Row, body: JsonObject, file: PiFile) -> tuple[NewEntry, JsonObject]:
     """Return the entry a row makes, and the fields that stand beside its payload. Raises `InvalidEntry`."""
     prompt = _note_prompt(row, file)
-    if row.type == MESSAGE:
+    if row.type == kinds.MESSAGE:
         return _message(row, body, file, prompt)
-    if row.type == COMPACTION:
+    if row.type == kinds.COMPACTION:
         return _compaction(row, body, file), {}
     if row.type == CONTEXT_EDIT and isinstance(body.get("targetId"), str) and "replacement" in body:
-        return kit.stored_entry(EXCLUSION, _context_edit(row, body, file)), {}
+        return kit.stored_entry(kinds.EXCLUSION, _context_edit(row, body, file)), {}
     if row.type == CUSTOM and (artifact := _artifact(body)) is not None:
-        return kit.stored_entry(ARTIFACT, artifact), {}
+        return kit.stored_entry(kinds.ARTIFACT, artifact), {}
     entry = kit.stored_entry(_checked_kind(row, body, file), body)
-    if row.type in (USAGE, BRANCH_SUMMARY) and body.get("usage") is not None:
+    if row.type in (USAGE, kinds.BRANCH_SUMMARY) and body.get("usage") is not None:
         entry = replace(entry, calls=_calls_beside(row, body, entry, file))
     return entry, {}
 
@@ -257,7 +248,7 @@ def _content(row: kit.Row, body: JsonObject, file: PiFile) -> tuple[NewEntry, Js
 def _artifact(body: JsonObject) -> JsonObject | None:
     """Return the artifact that a custom row of ours has, which an export wrote; None for any other row."""
     data = body.get("data")
-    is_ours = body == {"customType": ARTIFACT, "data": data}
+    is_ours = body == {"customType": kinds.ARTIFACT, "data": data}
     return data if is_ours and isinstance(data, dict) else None
 
 
@@ -302,14 +293,14 @@ def _note_oddities(oddities: Sequence[str], row: kit.Row, file: PiFile) -> None:
 
 def _checked_kind(row: kit.Row, body: JsonObject, file: PiFile) -> str:
     kind = row.type
-    if kind == BRANCH_SUMMARY:
+    if kind == kinds.BRANCH_SUMMARY:
         if not isinstance(body.get("summary"), str):
             raise InvalidEntry("branch_summary.summary: should be a string")
         return kind if body["summary"] else EMPTY_BRANCH_SUMMARY
-    if kind == CUSTOM_MESSAGE:
+    if kind == kinds.CUSTOM_MESSAGE:
         if not isinstance(body.get("content"), (str, list)):
             raise InvalidEntry("custom_message.content: should be a string or a list of parts")
-        validate_message({"role": "user", "content": body["content"]}, CUSTOM_MESSAGE)
+        validate_message({"role": "user", "content": body["content"]}, kinds.CUSTOM_MESSAGE)
     elif kind not in _PLAIN_KINDS:
         file.notes.unknown_kinds[kind] += 1
         checked_kind(kind)
@@ -323,9 +314,9 @@ def _message(row: kit.Row, body: JsonObject, file: PiFile, prompt: JsonObject) -
         raise InvalidEntry("message: should be an object")
     if file.version < NEWEST_VERSION and message.get("role") == "hookMessage":
         message = {**message, "role": "custom"}
-    if message.get("role") == "system" and isinstance(message.get(SECTIONS), dict) and not message.get("content"):
+    if message.get("role") == "system" and isinstance(message.get(kinds.SECTIONS), dict) and not message.get("content"):
         rest[WRITTEN] = {name: value for name, value in message.items() if name == "content"}
-        message = {**message, "content": prompt_text({SECTIONS: prompt})}
+        message = {**message, "content": kinds.prompt_text({kinds.SECTIONS: prompt})}
     told_by = ""
     if FILLED in rest:
         # Without its filling a message may say the same as another; the row's id, which forks keep, tells them apart.
@@ -351,10 +342,10 @@ def _note_prompt(row: kit.Row, file: PiFile) -> JsonObject:
     A system message changes the sections that it names, and takes out those that it names as null.
     """
     before = (None if row.parent is None else file.prompts.get(row.parent)) or {}
-    message = row.fields.get("message" if row.type == MESSAGE else PROMPT)
-    sections = message.get(SECTIONS) if isinstance(message, dict) and message.get("role") == "system" else None
+    message = row.fields.get("message" if row.type == kinds.MESSAGE else PROMPT)
+    sections = message.get(kinds.SECTIONS) if isinstance(message, dict) and message.get("role") == "system" else None
     if isinstance(sections, dict):
-        start = before if row.type == MESSAGE else {}
+        start = before if row.type == kinds.MESSAGE else {}
         before = {name: text for name, text in {**start, **sections}.items() if text is not None}
     if before:
         file.prompts.put(row.id, before)
@@ -387,11 +378,11 @@ def _compaction(row: kit.Row, body: JsonObject, file: PiFile) -> NewEntry:
         file.notes.repair(row.line, f"tokensBefore: {shown(tokens)} is not a count of tokens; 0 is stored")
     usage = read_reported(fields.get("usage"))
     _note_oddities(usage.oddities, row, file)
-    text, replaced = encode_json(fields, COMPACTION)
-    entry = NewEntry(COMPACTION, text, usage=usage.totals, surrogates_replaced=replaced, built=True)
+    text, replaced = encode_json(fields, kinds.COMPACTION)
+    entry = NewEntry(kinds.COMPACTION, text, usage=usage.totals, surrogates_replaced=replaced, built=True)
     if fields.get("usage") is None:
         return entry
-    return replace(entry, calls=(call_of(usage, purpose=COMPACTION, call_id=_call_id(entry)),))
+    return replace(entry, calls=(call_of(usage, purpose=kinds.COMPACTION, call_id=_call_id(entry)),))
 
 
 def _printable(value: JsonValue) -> JsonValue:
@@ -812,31 +803,31 @@ def _row(entry: Entry, file: _File) -> JsonObject | str:
 def _body(entry: Entry, beside: JsonObject, file: _File) -> tuple[str, JsonObject | str]:
     """Return the type of a row and its own fields; or a row that is kept as its line."""
     kind, data = entry.kind, entry.data
-    if kind == MESSAGE and isinstance(data, dict):
+    if kind == kinds.MESSAGE and isinstance(data, dict):
         if data.get("role") == "system" and file.header is None:
             # Beside a system message that names no tools pi 1.6 offers none.
             file.left.change("the system prompt goes out as a custom row: pi has one of its own")
             return CUSTOM, {"customType": "system_prompt", "data": data}
         if "usage" in beside and "usage" not in data:
             data["usage"] = beside.pop("usage")
-        return MESSAGE, _write_message(entry, data, beside, file)
-    if kind == COMPACTION and isinstance(data, dict) and isinstance(data.get("usage"), dict):
+        return kinds.MESSAGE, _write_message(entry, data, beside, file)
+    if kind == kinds.COMPACTION and isinstance(data, dict) and isinstance(data.get("usage"), dict):
         _add_known_cost(entry, data, file)
     if file.header is not None and isinstance(data, dict):
         return _as_it_was(kind, data, file)
-    if kind == CUSTOM_MESSAGE:
-        return CUSTOM_MESSAGE, _custom_message(entry, data)
+    if kind == kinds.CUSTOM_MESSAGE:
+        return kinds.CUSTOM_MESSAGE, _custom_message(entry, data)
     return _of_another(kind, data, file)
 
 
 def _of_another(kind: str, data: JsonValue, file: _File) -> tuple[str, JsonObject]:
     """Return the type and the fields of the row of an entry, no message, that did not come from pi."""
-    if kind in (BRANCH_SUMMARY, EMPTY_BRANCH_SUMMARY) and isinstance(data, dict):
-        return BRANCH_SUMMARY, {**data, "fromId": data.get("fromId") or "root"}
-    is_known = kind == COMPACTION or (kind in _KINDS and (kind != CUSTOM or "customType" in fields_of(data)))
+    if kind in (kinds.BRANCH_SUMMARY, EMPTY_BRANCH_SUMMARY) and isinstance(data, dict):
+        return kinds.BRANCH_SUMMARY, {**data, "fromId": data.get("fromId") or "root"}
+    is_known = kind == kinds.COMPACTION or (kind in _KINDS and (kind != CUSTOM or "customType" in fields_of(data)))
     if not is_known or not isinstance(data, dict):
         return _custom(kind, data, file)
-    if kind == COMPACTION:
+    if kind == kinds.COMPACTION:
         _note_pins(data, file)
     return kind, data
 
@@ -849,23 +840,23 @@ def _as_it_was(kind: str, data: JsonObject, file: _File) -> tuple[str, JsonObjec
             return kind, line
         if line is None:
             return str(data["type"]), without(data, "type")
-    if kind == EXCLUSION and "targetId" in data and "replacement" in data:
+    if kind == kinds.EXCLUSION and "targetId" in data and "replacement" in data:
         return CONTEXT_EDIT, without(data, "entryId", "excluded")
-    if kind in (ARTIFACT, EXCLUSION) or kind.startswith(UNREADABLE):
+    if kind in (kinds.ARTIFACT, kinds.EXCLUSION) or kind.startswith(UNREADABLE):
         return _custom(kind, data, file)
     if kind == EMPTY_BRANCH_SUMMARY:
-        return BRANCH_SUMMARY, data
-    if kind == COMPACTION:
+        return kinds.BRANCH_SUMMARY, data
+    if kind == kinds.COMPACTION:
         _note_pins(data, file)
         if "unreadableUsage" in data:
             data["usage"] = data.pop("unreadableUsage")
-    if kind == BRANCH_SUMMARY and data.get("fromId") is None and "fromId" in data:
+    if kind == kinds.BRANCH_SUMMARY and data.get("fromId") is None and "fromId" in data:
         data["fromId"] = "root"
     return kind, data
 
 
 def _custom(kind: str, data: JsonValue, file: _File) -> tuple[str, JsonObject]:
-    if kind == EXCLUSION:
+    if kind == kinds.EXCLUSION:
         file.left.change("an exclusion goes out as a custom row: pi shows the entry that it took out of the context")
     else:
         file.left.change(f"entries of kind {kind!r} go out as custom rows")

@@ -12,19 +12,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import field
 from msgspec.structs import replace
 
+from flue_py.core import kinds
 from flue_py.core.context import begins_turn
 from flue_py.core.entries import Entry, Exclusion
 from flue_py.core.json import Frozen, JsonObject, JsonValue
-from flue_py.core.kinds import (
-    BRANCH_SUMMARY,
-    COMPACTION,
-    CUSTOM_MESSAGE,
-    KINDS,
-    MESSAGE,
-    kind_of,
-    message_text,
-    pieces_in,
-)
 from flue_py.core.usage import picodollars_to_usd
 from flue_py.lazy import lazy_module
 
@@ -47,7 +38,7 @@ SHOWN_WHOLE = 24
 MOST_BRANCHES = 50
 MOST_LANDMARKS = 100
 MOST_TURNS = 40
-_LANDMARKS = frozenset(kind.name for kind in KINDS if kind.says == "summary")
+_LANDMARKS = frozenset(kind.name for kind in kinds.KINDS if kind.says == "summary")
 
 
 class Branch(Frozen):
@@ -465,9 +456,9 @@ STYLES: Mapping[str, str] = {
     "assistant": "green",
     "toolResult": "dim",
     "bashExecution": "magenta",
-    COMPACTION: "bold yellow",
-    BRANCH_SUMMARY: "yellow",
-    CUSTOM_MESSAGE: "cyan",
+    kinds.COMPACTION: "bold yellow",
+    kinds.BRANCH_SUMMARY: "yellow",
+    kinds.CUSTOM_MESSAGE: "cyan",
 }
 DIFF_STYLES: Mapping[str, str] = {"+": "green", "-": "red", "@": "cyan"}
 """The styles of the lines of a diff, by their first sign."""
@@ -535,8 +526,8 @@ def cost_text(cost: Cost) -> str:
 
 def entry_name(entry: Entry) -> Span:
     """Return a word for the kind of an entry, of at least `NAME_WIDTH` cells, with its style."""
-    name = entry.role or entry.kind if entry.kind == MESSAGE else entry.kind
-    word = _ROLE_WORDS.get(name) or kind_of(name).word or name
+    name = entry.role or entry.kind if entry.kind == kinds.MESSAGE else entry.kind
+    word = _ROLE_WORDS.get(name) or kinds.kind_of(name).word or name
     return padded(one_line(word, 24), NAME_WIDTH), STYLES.get(name, "blue")
 
 
@@ -549,11 +540,11 @@ def entry_text(entry: Entry, data: JsonValue = None) -> str:
     """Return the beginning of the text of an entry, as one line. ``data`` is its payload, if it is decoded already."""
     value = entry.data if data is None else data
     fields: JsonObject = value if isinstance(value, dict) else {}
-    kind = kind_of(entry.kind)
+    kind = kinds.kind_of(entry.kind)
     if kind.says == "message":
         text = _message_line(entry.role, fields)
     elif kind.says == "content":
-        text = message_text(fields)
+        text = kinds.message_text(fields)
     elif kind.line_from:
         text = str(fields.get(kind.line_from, "")) or _left_out(fields.get("details"))
     elif entry.kind == "model_change":
@@ -578,9 +569,9 @@ def _message_line(role: str | None, message: JsonObject) -> str:
     if role == "toolResult":
         result, name = tools.result_of(message), message.get("toolName")
         return _marked([*([name] if isinstance(name, str) else []), *result.marks], tools.plain_line(result.text))
-    text = message_text(message)
+    text = kinds.message_text(message)
     if role == "user" and text:
-        pieces = pieces_in(message)
+        pieces = kinds.pieces_in(message)
         names = dict.fromkeys(piece.name for piece in pieces if piece.name)
         return _marked([*names], "\n".join(piece.text for piece in pieces if not piece.name))
     if text.strip():

@@ -19,19 +19,7 @@ from importlib.resources import files
 
 from msgspec import Struct, field
 
-from flue_py.core.context import (
-    RESTORES,
-    TAKES_BACK,
-    ContextEntry,
-    EntryCost,
-    Turns,
-    begins_turn,
-    entry_cost,
-    latest_compaction,
-    part_of,
-    project,
-    reported_counts,
-)
+from flue_py.core import context
 from flue_py.core.entries import Entry, readable, tool_calls
 from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, encode_json, to_json
 from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, MESSAGE, SHOWN_KINDS, message_text
@@ -62,8 +50,8 @@ def compactions_json(
     went in. Without one, the loss was not worked out. ``stretches`` makes stretches of places. O(entries + losses).
     """
     place = _places(entries)
-    latest = latest_compaction(active)
-    in_effect = {item.entry_id for item in project(active) if item.kind == COMPACTION} | {latest and latest.id}
+    latest = context.latest_compaction(active)
+    in_effect = {item.entry_id for item in context.project(active) if item.kind == COMPACTION} | {latest and latest.id}
     compactions: dict[str, JsonObject] = {}
     takers: dict[str, list[JsonValue]] = {}
     for entry in entries:
@@ -71,8 +59,8 @@ def compactions_json(
             continue
         fields = entry.fields
         row: JsonObject = {"isInEffect": True} if entry.id in in_effect else {}
-        if RESTORES in fields:
-            taken, restored = fields.get(TAKES_BACK), fields.get(RESTORES)
+        if context.RESTORES in fields:
+            taken, restored = fields.get(context.TAKES_BACK), fields.get(context.RESTORES)
             row["takesBack"] = place.get(taken) if isinstance(taken, str) else None
             row["restores"] = place.get(restored) if isinstance(restored, str) else None
             if isinstance(taken, str):
@@ -220,7 +208,7 @@ class Answer(Frozen):
     def of(cls, message: JsonObject) -> Answer:
         """Return what a message says of itself."""
         usage = read_reported(message.get("usage"))
-        return cls(speaker_of(message), usage, reported_counts(usage))
+        return cls(speaker_of(message), usage, context.reported_counts(usage))
 
 
 def answers_of(entries: Iterable[Entry]) -> dict[str, Answer]:
@@ -264,12 +252,12 @@ def _path_to(leaf: str | None, entries: Sequence[Entry], place: Mapping[str, int
 
 def _lines_of(path: Sequence[int], entries: Sequence[Entry], answers: Mapping[str, Answer]) -> dict[str | None, _Line]:
     lines: dict[str | None, _Line] = {}
-    counter = Turns()
+    counter = context.Turns()
     for number in path:
         entry = entries[number]
-        turn = counter.add(part_of(entry))
+        turn = counter.add(context.part_of(entry))
         if entry.kind == COMPACTION:
-            if RESTORES in entry.fields:
+            if context.RESTORES in entry.fields:
                 # It takes a compaction back: the context grows again.
                 continue
             before = entry.fields.get("tokensBefore")
@@ -407,7 +395,7 @@ class ReportedSession(Frozen):
     task_id: str | None = None
     parent_id: str | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
-    costs: Mapping[str, EntryCost] = field(default_factory=dict)
+    costs: Mapping[str, context.EntryCost] = field(default_factory=dict)
     source: SessionInfo | None = None
     losses: Mapping[str, JsonObject] = field(default_factory=dict)
     sent: JsonObject | None = None
@@ -506,7 +494,7 @@ def reshaped_contexts(entries: Sequence[Entry]) -> dict[str, list[tuple[int, int
     for entry in entries:
         if entry.kind in RESHAPING_KINDS:
             path = [entries[number] for number in _path_to(entry.id, entries, place)]
-            stretches_by_step[entry.id] = _stretches([place[item.entry_id] for item in project(path)])
+            stretches_by_step[entry.id] = _stretches([place[item.entry_id] for item in context.project(path)])
     return stretches_by_step
 
 
@@ -613,7 +601,7 @@ class _Rows:
             row["context"] = [[first, last] for first, last in self._contexts[entry.id]]
         rest = _rest(entry, fields)
         extras: dict[str, JsonValue] = {
-            "asks": begins_turn(entry),
+            "asks": context.begins_turn(entry),
             "label": self._session.labels.get(entry.id),
             "tokens": self._session.sizes.get(entry.id),
             "calls": [str(call.get("name", "")) for call in tool_calls(fields)] if entry.kind == MESSAGE else None,
@@ -643,7 +631,7 @@ class _Rows:
         return place
 
     def _paid(self, entry: Entry, fields: JsonObject) -> JsonObject:
-        cost = entry_cost(entry, self._session.costs)
+        cost = context.entry_cost(entry, self._session.costs)
         if cost is None:
             return {}
         paid: JsonObject = {
@@ -686,7 +674,7 @@ def _parts(entry: Entry, value: JsonValue, pictures: Pictures) -> list[JsonValue
     if entry.kind == MESSAGE and isinstance(value, dict):
         return [_part(part, pictures) for part in shown_parts(value)]
     if entry.kind in SHOWN_KINDS:
-        content = ContextEntry(entry).data.get("content")
+        content = context.ContextEntry(entry).data.get("content")
         parts = content if isinstance(content, list) else [] if content is None else [content]
         return [_part(shown, pictures) for part in parts for shown in shown_part(part, is_user=False)]
     artifact = readable(entry)

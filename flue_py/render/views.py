@@ -14,18 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
 
-from flue_py.core import erasure
-from flue_py.core.context import (
-    PROMPT,
-    ContextEntry,
-    DiffSide,
-    EntryCost,
-    LeafDiff,
-    begins_turn,
-    is_unknown,
-    total_cost,
-    window_costs,
-)
+from flue_py.core import context, erasure
 from flue_py.core.entries import Entry, from_microseconds, readable
 from flue_py.core.erasure import Receipt
 from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object
@@ -129,19 +118,21 @@ def _folded_lines(
     return lines
 
 
-def context_lines(items: Sequence[ContextEntry], look: Look, *, head: int | None = None, tail: int = 0) -> list[Line]:
+def context_lines(
+    items: Sequence[context.ContextEntry], look: Look, *, head: int | None = None, tail: int = 0
+) -> list[Line]:
     """Return the context of a model, one line per message with its entry; folded as `path_lines`."""
     ids, entries = shortest_ids([item.entry_id for item in items]), [listed_entry(item) for item in items]
     names = {entry.id: ids[item.entry_id] for entry, item in zip(entries, items, strict=True)}
     return _path_lines(entries, names, look, None, head, tail)
 
 
-def listed_entry(item: ContextEntry) -> Entry:
+def listed_entry(item: context.ContextEntry) -> Entry:
     """Return the entry that lists of a context have for an item: one of its own for a compaction's system message."""
     if not item.is_prompt:
         return item.entry
     return replace(
-        item.entry, id=f"{item.entry_id}:{PROMPT}", kind=MESSAGE, role="system", payload=json.dumps(item.data)
+        item.entry, id=f"{item.entry_id}:{context.PROMPT}", kind=MESSAGE, role="system", payload=json.dumps(item.data)
     )
 
 
@@ -183,7 +174,7 @@ def _part_lines(part: tools.Shown) -> Iterator[Line]:
         yield ((line, DIFF_STYLES.get(line[:1], "") if part.kind == "diff" else PART_STYLES.get(part.kind, "")),)
 
 
-def context_summary(items: Sequence[ContextEntry], tokens: int, *, is_estimate: bool) -> str:
+def context_summary(items: Sequence[context.ContextEntry], tokens: int, *, is_estimate: bool) -> str:
     """Return the size of a context in words."""
     about = "about " if is_estimate else ""
     text = f"{counted(len(items), 'message')}, size {about}{counted(tokens, 'token')}"
@@ -200,7 +191,7 @@ def usage_lines(window: UsageWindow) -> list[Line]:
     usage = window.usage
     kinds = ("input", "output", "cache read", "cache write", "total")
     rows: list[list[Span]] = [[("", ""), ("tokens", "dim"), ("US dollars", "dim")]]
-    for name, tokens, cost in zip(kinds, window.known.values(), window_costs(window), strict=True):
+    for name, tokens, cost in zip(kinds, window.known.values(), context.window_costs(window), strict=True):
         style = "bold" if name == "total" else ""
         used = "-" if tokens is None else f"{tokens:,}"
         rows.append([(name, style), (used, style), ("-" if cost is None else dollars(picodollars_to_usd(cost)), style)])
@@ -481,7 +472,7 @@ def tree_row(
     sizes: Mapping[str, int],
     sizes_counted: bool,
     branches: Sequence[tuple[Branch, Cost | None]] = (),
-    costs: Mapping[str, EntryCost] | None = None,
+    costs: Mapping[str, context.EntryCost] | None = None,
 ) -> JsonObject:
     """Return a session's tree: every entry, parents before children, with its size but without its payload.
 
@@ -524,7 +515,7 @@ def cost_fields(cost: Cost | None) -> JsonObject:
     return {"cost": None if usd is None else exact(usd), "costIsWhole": not cost.is_partial}
 
 
-def entry_cost_fields(cost: EntryCost) -> JsonObject:
+def entry_cost_fields(cost: context.EntryCost) -> JsonObject:
     """Return the cost of an entry in the ledger: dollars, null if unknown, and whether they include every call."""
     return row_of(cost, "cost=usd costIsWhole=is_whole")
 
@@ -532,12 +523,12 @@ def entry_cost_fields(cost: EntryCost) -> JsonObject:
 def usage_row(window: UsageWindow) -> JsonObject:
     """Return a usage window: tokens as integers, costs as exact decimal strings; null if unknown."""
     names = ("input", "output", "cacheRead", "cacheWrite", "total")
-    costs = dict(zip(names, window_costs(window), strict=True))
+    costs = dict(zip(names, context.window_costs(window), strict=True))
     return {
         **window.known,
         "cost": {name: None if cost is None else exact(picodollars_to_usd(cost)) for name, cost in costs.items()},
         **row_of(window, "calls unpriced_calls unknown_calls"),
-        "paidTokens": None if is_unknown(window) else window.tokens,
+        "paidTokens": None if context.is_unknown(window) else window.tokens,
         **row_of(window, "sinceId=since leafId=leaf on_path"),
     }
 
@@ -682,20 +673,20 @@ def _held_text(reservation: HeldAmount, unit: Unit) -> str:
 # Costs in words, and what the lines and branches of a tree cost. An unknown cost is a dash, never 0.
 
 
-def whole_cost_text(cost: EntryCost) -> str:
+def whole_cost_text(cost: context.EntryCost) -> str:
     """Return a cost in dollars to the last digit, marked if some calls have none; a dash if no call has one."""
     if not cost.is_known:
         return "-"
     return dollars(picodollars_to_usd(cost.picodollars)) + " + ?" * (cost.unpriced_calls > 0)
 
 
-def short_cost(cost: EntryCost) -> Cost:
+def short_cost(cost: context.EntryCost) -> Cost:
     """Return a cost in the form of a column."""
     return Cost(cost.picodollars, is_partial=not cost.is_whole)
 
 
 def plan_costs(
-    plan: Plan, entries: Sequence[Entry], costs: Mapping[str, EntryCost], *, whole: bool = False
+    plan: Plan, entries: Sequence[Entry], costs: Mapping[str, context.EntryCost], *, whole: bool = False
 ) -> tuple[dict[str, Cost], dict[str, Cost]]:
     """Return the costs of the lines of a plan, by the id of their last entry, and the branches, by that of their tip.
 
@@ -707,7 +698,7 @@ def plan_costs(
     for run in plan.runs:
         paid = [costs[entry.id] for entry in run.entries if entry.id in costs]
         if paid:
-            lines[run.id] = short_cost(total_cost(paid))
+            lines[run.id] = short_cost(context.total_cost(paid))
     paid_lines = Counter(run.branch.tip_id for run in plan.runs if run.id in lines)
     branches: dict[str, Cost] = {}
     for branch in plan.branches:
@@ -715,7 +706,7 @@ def plan_costs(
             continue
         paid = [costs[entry_id] for entry_id in _line_of(branch, by_id) if entry_id in costs]
         if paid:
-            branches[branch.tip_id] = short_cost(total_cost(paid))
+            branches[branch.tip_id] = short_cost(context.total_cost(paid))
     return lines, branches
 
 
@@ -735,7 +726,7 @@ _SHOWN_AT_EITHER_END = 8
 
 
 def diff_lines(
-    diff: LeafDiff, ancestor: Entry | None, names: Mapping[str, str], look: Look, *, show_all: bool
+    diff: context.LeafDiff, ancestor: Entry | None, names: Mapping[str, str], look: Look, *, show_all: bool
 ) -> list[Line]:
     """Return the common part of two leaves, then the part of each; long stretches are folded unless ``show_all``.
 
@@ -758,11 +749,11 @@ def diff_lines(
     return lines
 
 
-def _place(side: DiffSide) -> str:
+def _place(side: context.DiffSide) -> str:
     return f"session {side.session_id}, {'before the first entry' if side.leaf_id is None else f'leaf {side.leaf_id}'}"
 
 
-def _facts(side: DiffSide) -> list[str]:
+def _facts(side: context.DiffSide) -> list[str]:
     """Return in words the part of this side alone: messages, cost, tools."""
     if not side.entries:
         return ["nothing of its own"]
@@ -781,12 +772,12 @@ def _facts(side: DiffSide) -> list[str]:
     return facts + ([f"tools: {', '.join(tools)}"] if tools else [])
 
 
-def diff_row(diff: LeafDiff) -> JsonObject:
+def diff_row(diff: context.LeafDiff) -> JsonObject:
     """Return two leaves as JSON: the common ancestor's id, and the part of each side."""
     return {"ancestorId": diff.ancestor_id, "same": diff.is_same, "left": _side(diff.left), "right": _side(diff.right)}
 
 
-def _side(side: DiffSide) -> JsonObject:
+def _side(side: context.DiffSide) -> JsonObject:
     return {
         **row_of(side, "session_id leaf_id"),
         "messages": dict(side.messages),
@@ -1139,7 +1130,7 @@ def tree_lines(
     look: Look,
     *,
     fold: bool = True,
-    costs: Mapping[str, EntryCost] | None = None,
+    costs: Mapping[str, context.EntryCost] | None = None,
 ) -> list[Line]:
     """Return the tree of ``entries`` (every branch, parents before children) as lines of ``look.width`` cells.
 
@@ -1231,7 +1222,7 @@ def _run_line(run: Run, short_id: str, plan: Plan, leaf: str | None, look: Look)
 
 
 def _first_words(run: Run) -> str:
-    request = next(filter(begins_turn, run.entries), run.entries[0])
+    request = next(filter(context.begins_turn, run.entries), run.entries[0])
     return entry_text(request)
 
 

@@ -5,12 +5,12 @@ Needs the extra ``adk``. `FlueSessionService` takes the place of ADK's own sessi
 
 from __future__ import annotations
 
-from flue_py.errors import MissingExtra
+from flue_py import errors
 
 try:
     import google.adk.sessions  # noqa: F401
 except ImportError as error:
-    raise MissingExtra("adk", "flue_py.adapters.adk") from error
+    raise errors.MissingExtra("adk", "flue_py.adapters.adk") from error
 
 import asyncio
 import copy

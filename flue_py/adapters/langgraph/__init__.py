@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from flue_py.errors import MissingExtra
+from flue_py import errors
 
 try:
     import langgraph.checkpoint.base  # noqa: F401 - only to say which extra is missing
 except ImportError as error:
-    raise MissingExtra("langgraph", "flue_py.adapters.langgraph") from error
+    raise errors.MissingExtra("langgraph", "flue_py.adapters.langgraph") from error
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial, wraps

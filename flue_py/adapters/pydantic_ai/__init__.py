@@ -7,12 +7,12 @@ everything else of this library reads the conversation as any other session.
 
 from __future__ import annotations
 
-from flue_py.errors import MissingExtra
+from flue_py import errors
 
 try:
     import pydantic_ai.conversation_store  # noqa: F401 - older versions of the framework do not have it
 except ImportError as error:
-    raise MissingExtra("pydantic-ai", "flue_py.adapters.pydantic_ai") from error
+    raise errors.MissingExtra("pydantic-ai", "flue_py.adapters.pydantic_ai") from error
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
