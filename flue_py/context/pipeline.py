@@ -23,6 +23,8 @@ from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import ASSISTANT, COMPACTION, MESSAGE, SYSTEM, TOOL_RESULT, USER, string_field
 from flue_py.core.usage import agent_of
 from flue_py.errors import InvalidArgument, shown
+from flue_py.providers.base import listed
+from flue_py.providers.openai_chat import parts_of
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A message on its way from the context into a request, with the entry behind it.
@@ -290,7 +292,7 @@ def texts_only(message: Mapping[str, JsonValue]) -> JsonObject | None:
     if isinstance(content, str):
         return dict(message) if content.strip() else None
     texts: list[JsonValue] = [
-        part for part in content_parts(message) if isinstance(text := part_text(part), str) and text.strip()
+        part for part in listed(message.get("content")) if isinstance(text := part_text(part), str) and text.strip()
     ]
     return {**message, "content": texts} if texts else None
 
@@ -307,7 +309,7 @@ def cut_to(message: Mapping[str, JsonValue], limit: int, tail: Callable[[int], s
         return {**message, "content": content[:limit] + tail(missing)}
     parts: list[JsonValue] = []
     left = limit
-    for part in content_parts(message):
+    for part in listed(message.get("content")):
         text = part_text(part)
         if not isinstance(part, dict) or not isinstance(text, str):
             parts.append(part)
@@ -335,7 +337,7 @@ def with_arguments(
 
     ``place`` is that of the call in the content. A path stays: it says which file it was.
     """
-    parts = [*content_parts(message)]
+    parts = [*listed(message.get("content"))]
     call = parts[place]
     arguments = call.get("arguments") if isinstance(call, dict) else None
     if not isinstance(call, dict) or not isinstance(arguments, dict):
@@ -352,26 +354,12 @@ def with_arguments(
     return {**message, "content": parts}
 
 
-def content_parts(message: Mapping[str, JsonValue]) -> list[JsonValue]:
-    """Return the parts of a content that is a list, [] of any other."""
-    content = message.get("content")
-    return content if isinstance(content, list) else []
-
-
-def as_parts(message: Mapping[str, JsonValue]) -> list[JsonObject]:
-    """Return the content of a message as parts, a text as the only one, without values that are no objects."""
-    content = message.get("content")
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    return [part for part in content_parts(message) if isinstance(part, dict)]
-
-
 def calls_kept(item: Item, answered: Container[int]) -> Item | None:
     """Return an answer without the calls whose place in the content is not ``answered``; None if nothing is left.
 
     Without any call left, it is reduced to its text: reasoning before a call leads nowhere without it.
     """
-    content = content_parts(item.message)
+    content = listed(item.message.get("content"))
     rest = [part for place, part in enumerate(content) if not is_part(part, "toolCall") or place in answered]
     if len(rest) == len(content):
         return item
@@ -939,9 +927,9 @@ def _changes(name: str, before: Sequence[Item], after: Sequence[Item], view: Vie
 
 def _changes_within(name: str, item: Item, whole: Item | None) -> Iterator[ContextChange]:
     """Yield the changes of messages that were merged into one before, with which their tokens count."""
-    parts = [] if whole is None else as_parts(whole.message)
+    parts = [] if whole is None else parts_of(whole.message)
     for merged in item.made_of[1:]:
         if whole is None:
             yield ContextChange(name, merged.entry_id, "dropped", 0, 0)
-        elif not all(part in parts for part in as_parts(merged.message)):
+        elif not all(part in parts for part in parts_of(merged.message)):
             yield ContextChange(name, merged.entry_id, whole.how or "replaced", 0, 0, whole.entry_id)

@@ -23,7 +23,6 @@ from flue_py.context.pipeline import (
     Step,
     StepReport,
     View,
-    content_parts,
     is_part,
     run_steps,
     tool_uses,
@@ -47,7 +46,7 @@ from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, Selecti
 from flue_py.core.model import Model, ModelReply, ModelRequest
 from flue_py.errors import ContextOverflow, InvalidArgument, shown
 from flue_py.providers.anthropic import applied_edits
-from flue_py.providers.base import Broken, Leftovers, Repair
+from flue_py.providers.base import Broken, Leftovers, Repair, listed
 from flue_py.providers.lists import Said, said_of
 from flue_py.providers.request import (
     CacheMarks,
@@ -266,7 +265,7 @@ def _without_thinking(items: Sequence[Item], keep: int) -> Iterator[tuple[int, I
 
 def _kept_parts(item: Item) -> list[JsonValue] | None:
     """Return the parts of an answer beside its reasoning; None if it has no reasoning."""
-    parts = content_parts(item.message)
+    parts = listed(item.message.get("content"))
     rest = [part for part in parts if not is_part(part, "thinking")]
     return rest if len(rest) < len(parts) else None
 
@@ -289,7 +288,7 @@ def _without_results(items: Sequence[Item], editing: ProviderEditing, view: View
 
 
 def _without_input(message: JsonObject, part: int) -> JsonObject:
-    parts = [*content_parts(message)]
+    parts = [*listed(message.get("content"))]
     called = parts[part]
     parts[part] = {**called, "arguments": {}} if isinstance(called, dict) else called
     return {**message, "content": parts}

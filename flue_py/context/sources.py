@@ -21,6 +21,7 @@ from flue_py.core.entries import RegisteredText
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.sessions import SessionInfo
 from flue_py.errors import InvalidArgument, shown
+from flue_py.providers.base import listed, objects_in
 from flue_py.system import read_beginning
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -186,10 +187,10 @@ def _lines(change: Change) -> Iterable[str]:
         ("Commands run", [f"{command} [{state}]" for command, state in change.commands]),
         ("Git commits", change.commits),
     )
-    for heading, listed in parts:
-        if listed:
+    for heading, names in parts:
+        if names:
             yield f"  {heading}:"
-            yield from (f"    - {text}" for text in listed)
+            yield from (f"    - {text}" for text in names)
 
 
 def listed_changes(log: object, session_id: str) -> list[Change]:
@@ -197,8 +198,7 @@ def listed_changes(log: object, session_id: str) -> list[Change]:
 
     The names of fields are read in any case. Values that are no objects are passed over.
     """
-    listed = _field(log, "entries")
-    entries = [entry for entry in (listed if isinstance(listed, list) else []) if isinstance(entry, dict)]
+    entries = [entry for _, entry in objects_in(_field(log, "entries"))]
     own = [entry for entry in entries if _field(entry, "session_id", "sessionid") in (None, session_id)]
     return [_logged(entry) for entry in own or entries]
 
@@ -207,16 +207,16 @@ def _logged(entry: Mapping[str, JsonValue]) -> Change:
     turn = _field(entry, "turn_index", "turnindex")
     commands = [
         (_text(_field(command, "command")), "OK" if _field(command, "succeeded") is True else "FAILED")
-        for command in _list(_field(entry, "commands_run", "commandsrun"))
+        for command in listed(_field(entry, "commands_run", "commandsrun"))
     ]
     return Change(
         turn if isinstance(turn, int) else None,
         _text(_field(entry, "agent")) or "Unknown",
         _moment(_field(entry, "timestamp")),
-        tuple(map(_text, _list(_field(entry, "files_written", "fileswritten")))),
-        tuple(map(_text, _list(_field(entry, "files_deleted", "filesdeleted")))),
+        tuple(map(_text, listed(_field(entry, "files_written", "fileswritten")))),
+        tuple(map(_text, listed(_field(entry, "files_deleted", "filesdeleted")))),
         tuple(commands),
-        tuple(map(_text, _list(_field(entry, "git_commits", "gitcommits")))),
+        tuple(map(_text, listed(_field(entry, "git_commits", "gitcommits")))),
     )
 
 
@@ -225,10 +225,6 @@ def _field(value: object, *names: str) -> JsonValue:
         return None
     by_name = {str(name).casefold(): item for name, item in value.items()}
     return cast("JsonValue", next((by_name[name] for name in names if name in by_name), None))
-
-
-def _list(value: JsonValue) -> list[JsonValue]:
-    return value if isinstance(value, list) else []
 
 
 def _text(value: JsonValue) -> str:

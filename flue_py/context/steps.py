@@ -27,6 +27,8 @@ from flue_py.core.json import Frozen, JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import CUSTOM_MESSAGE
 from flue_py.core.kinds import is_signed as kinds_is_signed
 from flue_py.core.usage import outcome_of
+from flue_py.providers.base import listed
+from flue_py.providers.openai_chat import parts_of
 
 Settings = TypeVarTuple("Settings")
 
@@ -353,7 +355,7 @@ def intermediate(items: Sequence[Item], view: View, text_chars: int, argument_ch
 
     def shorter(item: Item) -> Item:
         message, note = item.message, pipeline.address(item, view)
-        parts = pipeline.content_parts(message)
+        parts = listed(message.get("content"))
         answer: JsonObject = {**message, "content": [_cut_part(part, text_chars, note) for part in parts]}
         if argument_chars:
             # A note that is longer than the argument frees nothing.
@@ -600,7 +602,7 @@ def _missing(call_id: str, part: JsonObject) -> JsonObject:
 
 def _says_nothing(item: Item) -> bool:
     """Return whether a message is an answer of reasoning alone, or of white space."""
-    parts = pipeline.content_parts(item.message)
+    parts = listed(item.message.get("content"))
     if item.is_answer and parts and all(pipeline.is_part(part, "thinking") for part in parts):
         return True
     if not (item.is_user or item.is_answer) or item.calls:
@@ -617,7 +619,7 @@ def _merged(items: Sequence[Item]) -> list[Item]:
         if before is None or not _can_merge(before, item):
             messages.append(item)
             continue
-        parts = [*pipeline.as_parts(before.message), *pipeline.as_parts(item.message)]
+        parts = [*parts_of(before.message), *parts_of(item.message)]
         messages[-1] = before.merged(item, {**before.message, "content": [*parts]})
     return messages
 
@@ -634,7 +636,7 @@ def _can_merge(first: Item, second: Item) -> bool:
 
 
 def _is_reasoned(item: Item) -> bool:
-    parts = pipeline.content_parts(item.message)
+    parts = listed(item.message.get("content"))
     return kinds_is_signed(item.message) or any(pipeline.is_part(part, "thinking") for part in parts)
 
 

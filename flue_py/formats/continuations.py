@@ -272,7 +272,7 @@ _NO_TOKENS: JsonObject = {"input": 0, "output": 0, "reasoning": 0, "cache": {"re
 def _opencode_parts(
     one: lists.Said, results: Mapping[str, lists.Said], moment: int, left: Leftovers
 ) -> Iterator[JsonObject]:
-    for _, part in objects_in([*_parts_of(one.message)]):
+    for _, part in objects_in(blocks_of(one.message.get("content"))):
         match part:
             case {"type": "text", "text": str(text)}:
                 yield {"type": "text", "text": text}
@@ -283,7 +283,7 @@ def _opencode_parts(
                 left.note("reasoning, which only its own provider takes", part)
             case {"type": "toolCall", "id": str(call_id)}:
                 result = results[call_id].message
-                pieces = [piece for _, piece in objects_in([*_parts_of(result)])]
+                pieces = [piece for _, piece in objects_in(blocks_of(result.get("content")))]
                 text = "".join(str(piece.get("text") or "") for piece in pieces if piece.get("type") == "text")
                 if any(piece.get("type") != "text" for piece in pieces):
                     left.note("pictures of the result of a tool", result)
@@ -296,11 +296,6 @@ def _opencode_parts(
                 yield {"type": "tool", "tool": str(part.get("name")), "callID": call_id, "state": state}
             case _:
                 left.note("a part that the program has no form for", part)
-
-
-def _parts_of(message: JsonObject) -> list[JsonValue]:
-    content = message.get("content")
-    return [{"type": "text", "text": content}] if isinstance(content, str) else [*blocks_of(content)]
 
 
 # Copilot CLI: a header, and a row for each message, call and result. Kimi Code: a row for each message.
@@ -316,7 +311,7 @@ def _chat(session: SessionTree, left: Leftovers) -> Iterator[tuple[JsonObject, s
         if message["role"] in ("system", "developer"):
             left.note(_OWN_PROMPT)
             continue
-        parts = [part for _, part in objects_in(_parts_of(message))]
+        parts = [part for _, part in objects_in(blocks_of(message.get("content")))]
         text = "\n".join(str(part["text"]) for part in parts if part.get("type") == "text")
         pictures = [str(fields_of(part.get("image_url")).get("url")) for part in parts if "image_url" in part]
         yield message, text, pictures, message.get("tool_call_id") in failed

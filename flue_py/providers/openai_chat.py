@@ -110,10 +110,7 @@ def calls_in(message: Mapping[str, JsonValue]) -> dict[str, str]:
 
 def parts_of(message: Mapping[str, JsonValue]) -> list[JsonObject]:
     """Return the parts of one of our messages; content that is text is one part."""
-    content = message.get("content")
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    return [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    return [part for _, part in base.objects_in(base.blocks_of(message.get("content")))]
 
 
 def _assistant(message: JsonObject) -> JsonObject:

@@ -431,7 +431,7 @@ def shortest_ids(ids: Sequence[str], least: int = 6, most: int = 16) -> dict[str
     return {entry_id: row[:length] + entry_id[len(row) :] for entry_id, row in rows.items()}
 
 
-def table(rows: Sequence[Sequence[Span]], *, right: frozenset[int] = frozenset(), gap: int = 2) -> list[Line]:
+def table(rows: Sequence[Sequence[Span]], *, right: frozenset[int] = frozenset()) -> list[Line]:
     """Return rows of cells as lines with aligned columns; columns in ``right`` are aligned to the right."""
     columns = max((len(row) for row in rows), default=0)
     widths = [max((cells(row[n][0]) for row in rows if n < len(row)), default=0) for n in range(columns)]
@@ -443,7 +443,7 @@ def table(rows: Sequence[Sequence[Span]], *, right: frozenset[int] = frozenset()
             filled = text if is_last and n not in right else padded(text, widths[n], right=n in right)
             spans.append((filled, style))
             if not is_last:
-                spans.append((" " * gap, ""))
+                spans.append(("  ", ""))
         lines.append(tuple(spans))
     return lines
 

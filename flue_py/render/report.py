@@ -26,6 +26,7 @@ from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, MESSAGE, SHOWN_KINDS, 
 from flue_py.core.ledger import UsageRow
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.usage import KINDS, ReportedUsage, agent_of, read_reported
+from flue_py.providers.base import listed, objects_in
 from flue_py.render.lines import entry_name, entry_text, one_line
 from flue_py.render.tools import Media, Shown, shown_part, shown_parts
 from flue_py.render.views import ListedSession, iso, minute, session_facts, session_name
@@ -80,31 +81,21 @@ def _loss_json(
     sizes: Mapping[str, int],
     stretches: Callable[[Sequence[int]], list[tuple[int, int]]],
 ) -> JsonObject:
-    listed, kinds = loss["entryIds"], loss["kinds"]
-    assert isinstance(listed, list)
-    assert isinstance(kinds, list)
-    ids = [entry_id for entry_id in listed if isinstance(entry_id, str) and entry_id in place]
+    ids = [str(entry_id) for entry_id in listed(loss["entryIds"]) if entry_id in place]
     return {
         "in": [[first, last] for first, last in stretches([place[entry_id] for entry_id in ids])],
         "entries": len(ids),
         "tokensIn": sum(sizes.get(entry_id, 0) for entry_id in ids),
-        "kinds": [_kind_json(kind, place) for kind in kinds if isinstance(kind, dict) and kind["total"]],
+        "kinds": [_kind_json(kind, place) for _, kind in objects_in(loss["kinds"]) if kind["total"]],
     }
 
 
 def _kind_json(kind: JsonObject, place: Mapping[str, int]) -> JsonValue:
     """Return a kind of facts: its name, how many there are, how many are still said, those lost, how many more are."""
-    lost = kind["lost"]
-    assert isinstance(lost, list)
-    facts: list[JsonValue] = []
-    for fact in lost:
-        assert isinstance(fact, dict)
-        ids = fact["entryIds"]
-        assert isinstance(ids, list)
-        last = ids[-1]
-        facts.append(
-            [str(fact["text"])[:_LINE_LENGTH], place.get(last) if isinstance(last, str) else None, fact["count"]]
-        )
+    facts: list[JsonValue] = [
+        [str(fact["text"])[:_LINE_LENGTH], place.get(str(listed(fact["entryIds"])[-1])), fact["count"]]
+        for _, fact in objects_in(kind["lost"])
+    ]
     return [kind["kind"], kind["total"], kind["covered"], facts, kind["leftOut"]]
 
 
@@ -337,13 +328,13 @@ def snapshot_rows(
 
 def sent_json(explained: JsonObject, place: Mapping[str, int]) -> JsonObject:
     """Return the explanation of a request: of the entries those not sent as they are, by place. O(items)."""
-    reasons = {step["name"]: step["reason"] for step in _objects(explained["steps"])}
+    reasons = {step["name"]: step["reason"] for _, step in objects_in(explained["steps"])}
     changed: list[JsonValue] = []
-    for entry in _objects(explained["entries"]):
+    for _, entry in objects_in(explained["entries"]):
         at = place.get(str(entry["entryId"]))
         if at is None or entry["sent"] == "whole":
             continue
-        changes = _objects(entry["changes"])
+        changes = [change for _, change in objects_in(entry["changes"])]
         why: list[JsonValue] = [f"{change['step']}: {reasons[change['step']]}" for change in changes]
         into = changes[-1]["into"] if changes else None
         if into is not None:
@@ -352,14 +343,11 @@ def sent_json(explained: JsonObject, place: Mapping[str, int]) -> JsonObject:
         sizes = {"before": changes[0]["tokensBefore"], "after": changes[-1]["tokensAfter"]} if is_sized else {}
         changed.append({"at": at, "how": entry["sent"], "why": why, **sizes})
     repairs: list[JsonValue] = [
-        {"at": place.get(str(repair["entryId"])), "what": repair["what"]} for repair in _objects(explained["repairs"])
+        {"at": place.get(str(repair["entryId"])), "what": repair["what"]}
+        for _, repair in objects_in(explained["repairs"])
     ]
     names = ("agent", "target", "counter", "isEstimate", "tokensBefore", "tokensSent", "steps", "events", "broken")
     return {**{name: explained[name] for name in names}, "changed": changed, "repairs": repairs}
-
-
-def _objects(value: JsonValue) -> list[JsonObject]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 # ---------------------------------------------------------------------------------------------------------------------

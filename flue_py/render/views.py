@@ -617,9 +617,9 @@ def _amount(amount: int, unit: Unit) -> JsonValue:
     return amount if unit == "tokens" else exact(picodollars_to_usd(amount))
 
 
-def budget_lines(budgets: Sequence[Budget], ids: Mapping[str, str] | None = None) -> list[Line]:
+def budget_lines(budgets: Sequence[Budget]) -> list[Line]:
     """Return budgets, one line each: id, amounts left, spent, reserved and allowed, and the sessions it covers."""
-    short = ids or shortest_ids([budget.id for budget in budgets], least=8)
+    short = shortest_ids([budget.id for budget in budgets], least=8)
     names = ("budget", "left", "spent", "reserved", "allowed", "covers")
     rows: list[list[Span]] = [[(name, "dim") for name in names]]
     for budget in budgets:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.context.pipeline import Item, Over, View, added, as_parts, turn_start
+from flue_py.context.pipeline import Item, Over, View, added, turn_start
 from flue_py.context.request import context_request
 from flue_py.context.settings import ContextSettings, context_settings
 from flue_py.context.steps import steps_of
@@ -18,6 +18,7 @@ from flue_py.context.tokens import counter_for
 from flue_py.core.json import JsonObject
 from flue_py.errors import InvalidArgument
 from flue_py.providers import LIMITS
+from flue_py.providers.openai_chat import parts_of
 from tests.adapters.messages.contexts import TRANSCRIPTS, context_of
 from tests.context.pipeline.piped import answer, call, context, done, ids, piped, result, texts, user
 from tests.effort import examples
@@ -184,8 +185,8 @@ def check_report(items: Sequence[Any], chosen: ContextSettings, agent: str | Non
             last = told[item.entry_id][-1]
             assert (last.how == "dropped" or last.into is not None) == (item.entry_id not in sent)
             if last.into is not None:
-                parts = as_parts(sent[last.into])
-                assert (last.how == "merged") == all(part in parts for part in as_parts(item.data))
+                parts = parts_of(sent[last.into])
+                assert (last.how == "merged") == all(part in parts for part in parts_of(item.data))
     counter = counter_for("gpt-5")
     assert found.report.tokens_after == sum(counter.count(item.message) for item in found.items)
     assert found.report.tokens_before == sum(counter.count(item.data) for item in items)
