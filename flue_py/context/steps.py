@@ -27,7 +27,7 @@ from flue_py.core.json import Frozen, JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import CUSTOM_MESSAGE
 from flue_py.core.kinds import is_signed as kinds_is_signed
 from flue_py.core.usage import outcome_of
-from flue_py.providers.base import listed
+from flue_py.providers.base import listed, result_message
 from flue_py.providers.openai_chat import parts_of
 
 Settings = TypeVarTuple("Settings")
@@ -591,13 +591,7 @@ def _answered(items: Sequence[Item]) -> list[Item]:
 
 
 def _missing(call_id: str, part: JsonObject) -> JsonObject:
-    return {
-        "role": "toolResult",
-        "toolCallId": call_id,
-        "toolName": part.get("name"),
-        "content": [{"type": "text", "text": MISSING}],
-        "isError": True,
-    }
+    return result_message(call_id, [{"type": "text", "text": MISSING}], part.get("name"), is_error=True)
 
 
 def _says_nothing(item: Item) -> bool:

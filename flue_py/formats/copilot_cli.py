@@ -18,7 +18,7 @@ from flue_py.core.usage import PaidCall, call_of, read_reported, usage_json
 from flue_py.errors import UnreadableFile
 from flue_py.formats import kit
 from flue_py.formats.gathered import read_beside, states_of
-from flue_py.providers.base import fields_of, listed, objects_in, only
+from flue_py.providers.base import fields_of, listed, objects_in, only, result_message
 
 # Events stand in the order in which they happened, those of sub-agents among the others: each agent has a chain of its
 # own. Parents do not help: the calls of a compaction name one that is not there. A rewind cuts the file, so that rows
@@ -204,13 +204,9 @@ class CopilotCliReader(kit.RowReader):
 
     def _result(self, row: kit.Row, data: JsonObject, agent: _Agent) -> None:
         result, error = fields_of(data.get("result")), fields_of(data.get("error"))
-        message: JsonObject = {
-            "role": "toolResult",
-            "toolCallId": data.get("toolCallId"),
-            "toolName": self._tools.get(str(data.get("toolCallId")), ("unknown", ""))[0],
-            "content": result.get("content", error.get("message", "")),
-            "isError": data.get("success") is not True,
-        }
+        call_id, content = data.get("toolCallId"), result.get("content", error.get("message", ""))
+        name, _ = self._tools.get(str(call_id), ("unknown", ""))
+        message = result_message(call_id, content, name, is_error=data.get("success") is not True)
         beside = without(data, "toolCallId", "success", "error" if not set(error) - {"message"} else "")
         self._say(row, message, {**beside, "result": without(result, "content")} if result else beside, agent)
 

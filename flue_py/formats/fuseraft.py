@@ -15,6 +15,7 @@ from flue_py.core.sessions import made_id
 from flue_py.core.usage import read_reported, usage_json
 from flue_py.errors import UnreadableFile
 from flue_py.formats import kit
+from flue_py.providers.base import result_message
 from flue_py.providers.openai_chat import arguments_from_text, calls_in
 
 # fuseraft REPL snapshots: one object with the whole history, written anew after every turn.
@@ -137,11 +138,9 @@ def _part(kind: str, content: JsonObject) -> JsonObject:
 
 
 def _result(content: JsonObject, names: dict[str, str]) -> JsonObject:
-    call_id, text = content.get("CallId"), content.get("ResultJson")
-    message: JsonObject = {"role": "toolResult", "toolCallId": call_id}
-    if isinstance(call_id, str) and call_id in names:
-        message["toolName"] = names[call_id]
-    message["content"] = _result_text(text)
+    call_id = content.get("CallId")
+    name = names.get(call_id) if isinstance(call_id, str) else None
+    message = result_message(call_id, _result_text(content.get("ResultJson")), name)
     return {**message, **without(content, *_CONTENT_FIELDS["function_result"])}
 
 

@@ -19,7 +19,7 @@ from flue_py.core.kinds import COMPACTION, EXCLUSION
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import PaidCall, call_of, read_reported
 from flue_py.formats import gathered, kit
-from flue_py.providers.base import fields_of, listed, objects_in, only
+from flue_py.providers.base import fields_of, listed, objects_in, only, result_message
 from flue_py.system import read_beginning
 
 # A session is a row, its messages, and, since the program counts them, its calls. Before there was a database, it was a
@@ -420,7 +420,7 @@ def result_of(part: JsonObject) -> tuple[JsonObject, JsonObject]:
     content: list[JsonValue] = [word for word in words if word is not None]
     if error is not None:
         content = [{"type": "text", "text": f"{_FAILED}{error}"}]
-    message: JsonObject = {"role": "toolResult", "toolCallId": part.get("id"), "content": content}
-    message["isError"] = error is not None or about.get("isError") is True
+    is_error = error is not None or about.get("isError") is True
+    message = result_message(part.get("id"), content, is_error=is_error)
     rest = without(about, "content", "isError")
     return message, part if None in words else {**without(part, "toolResult"), **({"result": rest} if rest else {})}

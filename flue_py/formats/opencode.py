@@ -21,7 +21,7 @@ from flue_py.core.sessions import made_id
 from flue_py.core.usage import PaidCall, read_reported
 from flue_py.errors import UnreadableFile, shown
 from flue_py.formats import gathered, kit
-from flue_py.providers.base import fields_of, listed, only
+from flue_py.providers.base import fields_of, listed, only, result_message
 from flue_py.providers.openai_chat import image_from_url
 
 # The rows of a session are its own, those of its messages with their parts, and of the events behind them.
@@ -489,13 +489,8 @@ def result_of(part: JsonObject) -> tuple[JsonObject, JsonObject]:
     is_done = state.get("status") == "completed" or is_cut
     text = metadata["output"] if is_cut else state.get("output" if is_done else "error")
     files = [file for item in listed(state.get("attachments")) if (file := _file(fields_of(item)))]
-    said: JsonObject = {
-        "role": "toolResult",
-        "toolCallId": part.get("callID"),
-        "toolName": part.get("tool"),
-        "content": [{"type": "text", "text": text if isinstance(text, str) else _INTERRUPTED}, *files],
-        "isError": not is_done,
-    }
+    content: JsonValue = [{"type": "text", "text": text if isinstance(text, str) else _INTERRUPTED}, *files]
+    said = result_message(part.get("callID"), content, part.get("tool"), is_error=not is_done)
     rest = without(state, "input", "output", "error", "attachments")
     return said, {**without(part, "type", "callID", "tool", "state"), "state": rest}
 

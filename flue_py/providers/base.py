@@ -50,6 +50,15 @@ def only(fields: Mapping[str, JsonValue], *names: str) -> JsonObject:
     return {name: fields[name] for name in names if name in fields}
 
 
+def result_message(
+    call_id: JsonValue, content: JsonValue, tool: JsonValue = None, *, is_error: JsonValue = None
+) -> JsonObject:
+    """Return the result of a tool as a message of ours, without the tool and the error where nothing says them."""
+    named: JsonObject = {} if tool is None else {"toolName": tool}
+    ended: JsonObject = {} if is_error is None else {"isError": is_error}
+    return {"role": "toolResult", "toolCallId": call_id, **named, "content": content, **ended}
+
+
 def is_blank(text: JsonValue) -> bool:
     """Return whether a text is empty or white space only."""
     return not isinstance(text, str) or not text or text.isspace()

@@ -13,7 +13,7 @@ from flue_py.core.usage import ReportedUsage, read_reported, usage_json
 from flue_py.errors import InvalidEntry, shown
 from flue_py.lazy import lazy_module
 from flue_py.providers import base
-from flue_py.providers.base import Leftovers
+from flue_py.providers.base import Leftovers, result_message
 from flue_py.providers.openai_chat import (
     CUSTOM,
     arguments_from_text,
@@ -468,13 +468,7 @@ def _tool_result(item: JsonObject, names: Mapping[str, str]) -> JsonObject:
     url = output.get("image_url") if isinstance(output, dict) else None
     content: JsonValue = [{"type": "image", **image_from_url(url)}] if isinstance(url, str) else json_text(output)
     call_id = str(_answered(item))
-    named: JsonObject = {"toolName": names[call_id]} if call_id in names else {}
-    return {
-        "role": "toolResult",
-        "toolCallId": call_id,
-        **named,
-        "content": output if isinstance(output, str) else content,
-    }
+    return result_message(call_id, output if isinstance(output, str) else content, names.get(call_id))
 
 
 def _result(item: JsonObject, names: Mapping[str, str], *, is_custom: bool) -> JsonObject:

@@ -25,7 +25,7 @@ from flue_py.core.json import JsonObject, JsonValue, NamedTuple, encode_json
 from flue_py.core.kinds import COMPACTION, MESSAGE, SUMMARIZED_ROLES, SYSTEM
 from flue_py.core.usage import read_reported
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
-from flue_py.providers.base import Leftovers, difference, fields_of, listed, restored
+from flue_py.providers.base import Leftovers, difference, fields_of, listed, restored, result_message
 from flue_py.providers.gemini import part_from_gemini, printed_part
 from flue_py.sessions.session import Session
 
@@ -63,14 +63,10 @@ def result_of_ours(part: JsonObject, number: int, agent: JsonValue) -> JsonObjec
     response = fields_of(part["functionResponse"])
     returned = response.get("response")
     plain = returned.get("result") if isinstance(returned, dict) and len(returned) == 1 else None
-    return {
-        "role": "toolResult",
-        "toolCallId": response.get("id") or f"call:{response.get('name')}:{number}",
-        "toolName": response.get("name"),
-        "content": plain if isinstance(plain, str) else json.dumps(returned, ensure_ascii=False, separators=(",", ":")),
-        **({"isError": True} if isinstance(returned, dict) and "error" in returned else {}),
-        **({"agent": agent} if isinstance(agent, str) else {}),
-    }
+    text = plain if isinstance(plain, str) else json.dumps(returned, ensure_ascii=False, separators=(",", ":"))
+    call_id, is_error = response.get("id") or f"call:{response.get('name')}:{number}", "error" in fields_of(returned)
+    result = result_message(call_id, text, response.get("name"), is_error=is_error or None)
+    return {**result, "agent": agent} if isinstance(agent, str) else result
 
 
 def result_of_gemini(message: JsonObject) -> JsonObject:

@@ -30,7 +30,7 @@ from flue_py.core.kinds import MESSAGE, SYSTEM
 from flue_py.core.sessions import SessionInfo, call_id
 from flue_py.core.usage import PaidCall, billed_by, ledger_name, read_call, read_reported, usage_json
 from flue_py.errors import CorruptStore, InvalidArgument, InvalidEntry, shown
-from flue_py.providers.base import close_difference, fields_of, objects_in, restored
+from flue_py.providers.base import close_difference, fields_of, objects_in, restored, result_message
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -236,14 +236,8 @@ def _file(item: JsonObject) -> JsonObject:
 def _result(part: JsonObject) -> Reading:
     content = part["content"]
     text_or_parts: JsonValue = content if isinstance(content, str) else _result_content(content)
-    message: JsonObject = {
-        "role": "toolResult",
-        "toolCallId": part["tool_call_id"],
-        "toolName": part["tool_name"],
-        "content": text_or_parts,
-    }
-    if part.get("outcome") in _ERRORS:
-        message["isError"] = True
+    is_error = True if part.get("outcome") in _ERRORS else None
+    message = result_message(part["tool_call_id"], text_or_parts, part["tool_name"], is_error=is_error)
     return Reading(_stamped(message, part))
 
 
@@ -265,13 +259,7 @@ def _retry(part: JsonObject) -> Reading:
     text = content if isinstance(content, str) else _json_text(content)
     if part.get("tool_name") is None:
         return Reading(_stamped({"role": "user", "content": text}, part), "retry")
-    message: JsonObject = {
-        "role": "toolResult",
-        "toolCallId": part["tool_call_id"],
-        "toolName": part["tool_name"],
-        "content": text,
-        "isError": True,
-    }
+    message = result_message(part["tool_call_id"], text, part["tool_name"], is_error=True)
     return Reading(_stamped(message, part))
 
 
