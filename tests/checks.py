@@ -27,7 +27,7 @@ def give_heads(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         tx = SqliteTransaction(connection)
         all_anew(tx)
-        documents.seal_anew(tx, intact=False)
+        documents.seal_anew(tx)
 
 
 async def raises(

@@ -32,7 +32,7 @@ def unchain(tx: Transaction) -> None:
     for lane in tx.rows(ALL_LANES):
         where = {"tree_id": lane.tree_id, "lane_id": lane.lane_id}
         cuts: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
-        for depth, place, sha256 in tx.rows(LANE_ATTACHMENTS, **where):
+        for depth, place, sha256 in tx.rows(LANE_ATTACHMENTS, **where, low=-1, high=2**62):
             cuts[depth].append((place, sha256))
         for row in map(StoredEntry._make, tx.rows(sql.LANE_RANGE, **where, low=-1, high=2**62)):
             rest = payload_text(tx, lane.tree_id, row.payload, row.packed, row.blob)

@@ -13,7 +13,7 @@ Where a store has a key, both are keyed hashes: whoever lacks it can change noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import TypeAlias
 
@@ -24,8 +24,14 @@ HALF = 8
 NO_PARENT = bytes(2 * HALF)
 """Stands for the digest above a root."""
 
+SEAM = "seam "
+"""How the names of rows of `flue_store` begin that say what a digest or a head was before."""
+
 Fields: TypeAlias = tuple[str, str, str | None, str | None, int, int, int, str | None]
 """The fields of an entry beside its payload: id, kind, role, source, revision, ordinal, time in microseconds, extra."""
+
+Seams: TypeAlias = Callable[[bytes], Iterable[tuple[str, int]]]
+"""Returns rows of `flue_store`, those for a digest, its first half or a head among them."""
 
 _SEAL = b',"seal":"%b"}}'
 _SEALED = len(_SEAL % bytes(2 * HALF))
@@ -68,14 +74,16 @@ class _Begun(dict[str, blake2b]):
 class Chain:
     """Makes and checks the digests of one store, by its key of 1 to 64 bytes, if it has one.
 
-    ``earlier`` is the chain of another key, whose digests are as good: those that the store had before.
+    ``earlier`` is the chain of another key, whose digests are as good: those that the store had before. ``seams`` are
+    there while some entries of a tree have new digests: an entry may still be below the one that its parent had.
     """
 
     checks = True
 
-    def __init__(self, key: bytes = b"", earlier: Chain | None = None) -> None:
+    def __init__(self, key: bytes = b"", earlier: Chain | None = None, seams: Seams = lambda _: ()) -> None:
         self._key = key
         self._earlier = earlier
+        self._seams = seams
         self._begun = _Begun(key)
         # Each begun by its name, so that none of one sort can stand for one of another.
         self._fields, self._head, self._erased = (
@@ -95,6 +103,33 @@ class Chain:
     def after(self, earlier: Chain) -> Chain:
         """Return it as a chain that takes the digests of another, too."""
         return Chain(self._key, earlier)
+
+    def over(self, seams: Seams) -> Chain:
+        """Return it with these seams, if it takes the digests of another chain; else as it is."""
+        return self if self._earlier is None else Chain(self._key, self._earlier, seams)
+
+    def seam(self, now: bytes, before: bytes) -> tuple[str, int]:
+        """Return the row of `flue_store` that says what a digest or a head was before."""
+        name = f"{SEAM}{now.hex()} {before.hex()}"
+        return name, self.seal("flue_store", (name,))
+
+    def before(self, now: bytes, seams: Seams) -> bytes | None:
+        """Return what a digest, its first half or a head was before; None if no seam says so."""
+        start = now.hex()
+        for name, seal in seams(now):
+            if name.startswith(f"{SEAM}{start}") and self.seal("flue_store", (name,)) == seal:
+                before = name.split(" ")[-1]
+                # A head may change once more with another row of the session, and the same leaf.
+                if not before.startswith(start):
+                    return bytes.fromhex(before)[: len(now)]
+        return None
+
+    def _was(self, above: bytes, has: Callable[[Chain, bytes], bool]) -> bool:
+        """Return whether an entry has its digest by the earlier key, or below the digest that its parent had."""
+        if self._earlier is None or has(self._earlier, above):
+            return self._earlier is not None
+        before = self.before(above, self._seams)
+        return before is not None and (has(self.alone, before) or has(self._earlier, before))
 
     def is_as(self, chain: Chain) -> bool:
         """Return whether it makes the same digests as another, and takes no others."""
@@ -130,7 +165,7 @@ class Chain:
         """Return whether a digest is that of an entry with this payload. O(size)."""
         if self.text(above, kind, text) == digest[:HALF] or self._is_erased(digest, text):
             return True
-        return self._earlier is not None and self._earlier.has_text(digest, above, kind, text)
+        return self._was(above, lambda chain, above: chain.has_text(digest, above, kind, text))
 
     def has_fields(self, digest: bytes, above: bytes, fields: Fields) -> bool:
         """Return whether a digest is that of an entry with these fields."""
@@ -140,7 +175,7 @@ class Chain:
         extra = fields[-1].encode() if isinstance(fields[-1], str) else b""
         if self._is_erased(digest + above + _encode(fields[:-1]), extra):
             return True
-        return self._earlier is not None and self._earlier.has_fields(digest, above, fields)
+        return self._was(above, lambda chain, above: chain.has_fields(digest, above, fields))
 
     def head(self, leaf: bytes, row: Sequence[object]) -> bytes:
         """Return the head of a session: the digest of its leaf (`NO_PARENT` without one), and a hash of both."""

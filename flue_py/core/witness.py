@@ -64,8 +64,8 @@ def read_head(line: str) -> Head:
     return head
 
 
-def age_of(seen: Head, present: Head | None, *, has_leaf: bool) -> Age:
-    """Return what is there, compared with a head that was seen; ``has_leaf``: the seen leaf is there as it was."""
+def age_of(seen: Head, present: Head | None) -> Age:
+    """Return what is there, compared with a head that was seen; "newer" if it has that one's leaf as it was."""
     if present is None:
         return "same" if not seen.value else "missing"
     if not seen.value:
@@ -74,4 +74,4 @@ def age_of(seen: Head, present: Head | None, *, has_leaf: bool) -> Age:
         return "older"
     if present.value == seen.value:
         return "same"
-    return "newer" if present.revision > seen.revision and has_leaf else "other"
+    return "newer" if present.revision > seen.revision else "other"

@@ -198,10 +198,11 @@ class Backend:
     async def rekey(self, key: Key | None, tell: Callable[[int, int], None] | None = None) -> Rekeyed:
         """Give the store another key, or none, while others read and write who have both.
 
-        First it states both, then each tree is a transaction, then it states the new one alone. Where it was ended
-        before, the same call goes on with that. A witness takes the new heads with each tree; a session that is not
-        as it was seen is `HistoryPutBack` before anything is changed. ``tell`` is told of trees that are done, and of
-        trees in all. Raises `WrongKey` while it changes to another one. O(store).
+        First it states both, then trees are changed in transactions of 1,000 entries at most, then it states the new
+        one alone. Where it was ended before, the same call goes on with that. A witness takes the new heads with each
+        commit; a session that is not as it was seen, or as the change has left it, is `HistoryPutBack` before anything
+        is changed. ``tell`` is told of trees that are done, and of trees in all. Raises `WrongKey` while it changes to
+        another one. O(store).
         """
         if isinstance(self._runner, witnessing.WitnessedRunner):
             # Once they have other digests, nobody can tell which of them were put back.

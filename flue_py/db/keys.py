@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
@@ -127,6 +128,28 @@ class Rekeyed(NamedTuple):
 
 
 _PAGE = 200
+_PAUSE = 0.025
+
+
+class _Parts:
+    """Runs work in transactions of some of it, and leaves others who write a moment now and then."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._paused_at = time.monotonic()
+
+    async def run(self, part: Callable[..., ops.chain.Part[object]]) -> int:
+        """Run each part as a transaction; return how many entries got another digest."""
+        place, total = None, 0
+        while True:
+            place, count = await self._runner.write(partial(part, place=place), repeatable=True)
+            total += count
+            if time.monotonic() - self._paused_at > 2 * _PAUSE:
+                # Whoever waits for SQLite's lock looks for it so often, and would not get it in between.
+                await self._runner.waiting.pause(_PAUSE)
+                self._paused_at = time.monotonic()
+            if place is None:
+                return total
 
 
 def _trees(tx: Transaction, after: int) -> list[int]:
@@ -139,6 +162,9 @@ class KeyedRunner(RunnerAround):
     Every write compares what the store states with what is known here: before the first commit of others can be
     built on in SQLite, in the statement that commits in PostgreSQL. A read finds out where digests do not match.
     """
+
+    rekeyed_at_once = 1_000
+    """How many entries, or sessions, get another key in one transaction."""
 
     def __init__(self, runner: Runner) -> None:
         super().__init__(runner)
@@ -191,14 +217,14 @@ class KeyedRunner(RunnerAround):
         return has_changed
 
     def _reading(self, work: Callable[[Transaction], Result], tx: Transaction) -> Result:
-        tx.stated, tx.chain = self._known
+        tx.stated, chain = self._known
+        tx.chain = statements.over_seams(tx, chain)
         return work(tx)
 
     def _writing(self, work: Callable[[Transaction], Result], tx: Transaction) -> Result:
         if tx.is_alone and not tx.states and statements.stated(tx) != self._stated:
             raise KeyChanged
-        tx.stated, tx.chain = self._known
-        return work(tx)
+        return self._reading(work, tx)
 
     async def _again(self, error: KeyChanged | CorruptStore, call: Callable[[], Awaitable[Result]]) -> Result:
         """Run a call that failed with an error once more, if that is because the key is another one now."""
@@ -257,26 +283,29 @@ class KeyedRunner(RunnerAround):
         self, key: Key | None, tell: Callable[[int, int], None] | None = None, outer: Runner | None = None
     ) -> Rekeyed:
         """Give the store another key (see `Backend.rekey`). The trees are written on ``outer``, by default on this."""
-        number = self._keys.add(key)
+        number, parts, most = self._keys.add(key), _Parts(outer or self), self.rekeyed_at_once
         await self.refresh()
         before, under_way = self._stated
         if under_way not in (number, NOT_CHANGING):
             raise WrongKey(
                 f"{self.location} is changing to {_named(under_way)}: complete that by flue-py rekey before another"
             )
-        if number == before and under_way == NOT_CHANGING:
-            return Rekeyed(before, number, 0, 0)
-        await self._state(Stated(before, number))
         trees, entries, last = 0, 0, -1
-        (total,) = await self.read(lambda tx: tx.first(statements.COUNT_TREES), loose=True) or (0,)
-        while page := await self.read(partial(_trees, after=last), loose=True):
-            for last in page:
-                entries += await (outer or self).write(partial(ops.chain.rekey_tree, tree_id=last), repeatable=True)
-                trees += 1
-                if tell is not None:
-                    tell(trees, max(total, trees))
-        await self.write(partial(ops.documents.seal_anew, intact=True), repeatable=True)
-        await self._state(Stated(number))
+        if number != before or under_way != NOT_CHANGING:
+            await self._state(Stated(before, number))
+            (total,) = await self.read(lambda tx: tx.first(statements.COUNT_TREES), loose=True) or (0,)
+            while page := await self.read(partial(_trees, after=last), loose=True):
+                for last in page:
+                    for part in (ops.chain.rekey_entries, ops.chain.rekey_sessions):
+                        entries += await parts.run(partial(part, tree_id=last, most=most))
+                    trees += 1
+                    if tell is not None:
+                        tell(trees, max(total, trees))
+            await parts.run(partial(ops.documents.rekey_documents, most=most))
+            await self._state(Stated(number))
+        # Until here they say to who has read an entry before, and to a witness, what a digest was then.
+        while await self.write(partial(statements.drop_seams, count=most), repeatable=True):
+            pass
         return Rekeyed(before, number, trees, entries)
 
     async def _state(self, stated: Stated) -> None:

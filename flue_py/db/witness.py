@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from flue_py.core.sessions import SessionInfo, SessionPage, is_storable
-from flue_py.core.witness import GOES_ON, Age, Head, Witness, age_of
+from flue_py.core.witness import GOES_ON, Head, Witness
 from flue_py.db import sql
 from flue_py.db.ops import delete, heads, transfer
 from flue_py.db.runner import (
@@ -196,9 +196,8 @@ class WitnessedRunner(RunnerAround):
         last = await self._last(names)
         found = await self._runner.read(lambda tx: [heads.head_after(tx, name, last.get(name)) for name in names])
         late: list[Head] = []
-        for name, (present, has_leaf) in zip(names, found, strict=True):
+        for name, (present, age) in zip(names, found, strict=True):
             seen = last.get(name)
-            age: Age = "newer" if seen is None else age_of(seen, present, has_leaf=has_leaf)
             if seen is not None and age not in GOES_ON and name not in self._accepted:
                 raise HistoryPutBack(name, seen.revision, None if present is None else present.revision)
             if not takes and age != "same":

@@ -1008,8 +1008,8 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
     async def rekey(self, key: Key | None, *, progress: Callable[[int, int], None] | None = None) -> KeyChange:
         """Give the store another key, or none, and return what was done.
 
-        Others who have both keys (``open(..., key=[new, old])``) go on meanwhile: each tree is a transaction of its
-        own. Where it is ended at any moment, the store needs both keys until the same call has completed it.
+        Others who have both keys (``open(..., key=[new, old])``) go on meanwhile: a transaction is of 1,000 entries
+        at most. Where it is ended at any moment, the store needs both keys until the same call has completed it.
         ``progress`` is called with trees that are done, and trees in all. Raises `InvalidArgument` for what is no key,
         and `WrongKey` while it changes to another one. O(store).
         """

@@ -33,7 +33,7 @@ def upgrade() -> None:
         with transaction_on(op.get_bind()) as tx:
             chain_anew(tx, of_payloads=True)
             all_anew(tx)
-            documents.seal_anew(tx, intact=False)
+            documents.seal_anew(tx)
     elif context.get_starting_revision_argument() is not None:
         # In a store that is made there are no entries yet.
         raise util.CommandError("no SQL computes the digests of 0003: run alembic upgrade without --sql")

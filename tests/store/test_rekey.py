@@ -14,10 +14,9 @@ import pytest
 
 import flue_py
 import flue_py.sync
-from flue_py import STORED
+from flue_py import STORED, FileWitness, Witness
 from flue_py.core.chain import Chain
-from flue_py.db.keys import Key
-from flue_py.db.sqlite.file import Writer
+from flue_py.db.keys import Key, KeyedRunner
 from flue_py.errors import WrongKey
 from tests.postgres import NewDatabase
 from tests.tables import inputs
@@ -25,7 +24,7 @@ from tests.tables import inputs
 KEY, NEW, THIRD = (letter * 32 for letter in (b"k", b"n", b"t"))
 CHANGES: list[tuple[Key | None, Key | None]] = [(None, NEW), (KEY, NEW), (KEY, None)]
 TREES = 3
-COMMITS = TREES + 2
+ENTRIES = 3
 
 
 @pytest.fixture(params=["file", "postgresql"])
@@ -43,14 +42,14 @@ def message(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}
 
 
-async def made(place: str, key: Key | None) -> list[str]:
-    """Make a store of three trees, one with a fork; return the ids of their first sessions."""
-    async with flue_py.open(place, key=key) as store:
-        sessions = [await store.create_session() for _ in range(TREES)]
+async def made(place: str, key: Key | None, *, trees: int = TREES, witness: Witness | None = None) -> list[str]:
+    """Make a store of some trees, one with a fork; return the ids of their first sessions."""
+    async with flue_py.open(place, key=key, witness=witness) as store:
+        sessions = [await store.create_session() for _ in range(trees)]
         for session in sessions:
-            first = (await session.append_message(message("hello"))).leaf_id
+            await session.append_message(message("hello"))
             await session.append_message(message("more " * 3_000))
-        fork = await sessions[0].fork(at=first if session is sessions[0] else sessions[0].leaf_id)
+        fork = await sessions[0].fork(at=(await sessions[0].get_tree())[0].id)
         await fork.append_message(message("beside"))
         return [session.id for session in sessions]
 
@@ -179,49 +178,52 @@ async def test_who_ends_between_two_trees_leaves_a_store_for_both_keys(place: Ca
     await check(where, NEW, ids, 2 * TREES + 2)
 
 
-@inputs("dies_at, is_committed", [(number, after) for number in range(COMMITS) for after in (False, True)])
-async def test_a_process_that_is_killed_at_a_commit_is_followed_by_one_that_completes_it(
-    tmp_path: Path, dies_at: int, is_committed: bool
+async def test_processes_that_are_killed_behind_each_commit_are_followed_by_one_that_completes_it(
+    place: Callable[[], str], tmp_path: Path
 ) -> None:
-    where = tmp_path / "s.db"
-    ids = await made(str(where), KEY)
-    assert death_of(where, dies_at, is_committed=is_committed) == -signal.SIGKILL
-    async with flue_py.open(where, key=[KEY, NEW]) as store:
+    """Each between a commit and the witness, which has not seen its heads then."""
+    where, heads = place(), FileWitness(tmp_path / "heads")
+    ids = await made(where, KEY, trees=1, witness=heads)
+    commits = 1
+    while death_of(where, commits, heads) == -signal.SIGKILL:
+        async with flue_py.open(where, key=[KEY, NEW], witness=heads) as store:
+            assert not (await store.verify()).problems
+            for session in [await store.find_session(name) for name in ids]:
+                assert (await session.build_context())[0]["content"] == "hello"
+                if commits in (1, 3):
+                    await session.append_message(message("between"))
+        commits += 1
+    assert commits > 10
+    async with flue_py.open(where, key=NEW, witness=heads) as store:
         assert not (await store.verify()).problems
-        for session_id in ids:
-            assert len(await (await store.find_session(session_id)).get_tree()) >= 2
-        done = await store.rekey(NEW)
-        assert done.after == (await store.info()).key
-    await check(str(where), NEW, ids, 2 * TREES + 1)
+        assert (await store.info()).entries == ENTRIES + 2 * len(ids)
 
 
-def death_of(where: Path, dies_at: int, *, is_committed: bool) -> int:
-    """Return how a process ends that changes the key of a store, and is killed."""
+def death_of(where: str, commits: int, witness: FileWitness) -> int:
+    """Return how a process ends that changes the key of a store, and is killed behind a commit."""
     child = os.fork()
     if not child:
-        rekey_until(where, dies_at, is_committed=is_committed)
+        rekey_until(where, commits, witness)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def rekey_until(where: Path, dies_at: int, *, is_committed: bool) -> NoReturn:
-    """Change the key of a store, and be killed before or after a commit."""
-    commits = iter(range(COMMITS))
-    commit = Writer._commit
+def rekey_until(where: str, commits: int, witness: FileWitness) -> NoReturn:
+    """Change the key of a store in the smallest parts, and be killed behind a commit."""
+    left, write = iter(range(commits - 1, -1, -1)), KeyedRunner.write
 
-    def killed(self: Writer, operations: Any) -> None:
-        is_last = next(commits) == dies_at
-        if is_last and not is_committed:
+    async def killed(self: KeyedRunner, *work: Any, **options: Any) -> Any:
+        result = await write(self, *work, **options)
+        if next(left) == 0:
             os.kill(os.getpid(), signal.SIGKILL)
-        commit(self, operations)
-        if is_last:
-            os.kill(os.getpid(), signal.SIGKILL)
+        return result
 
-    Writer._commit = killed  # type: ignore[method-assign]
+    KeyedRunner.rekeyed_at_once = 1
     try:
-        with flue_py.sync.open(where, key=KEY, durability="normal") as store:
+        with flue_py.sync.open(where, key=[KEY, NEW], witness=witness) as store:
+            KeyedRunner.write = killed  # type: ignore[method-assign]
             store.rekey(NEW)
     finally:
-        os._exit(1)
+        os._exit(0)
 
 
 async def test_a_damaged_entry_stays_damaged(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from flue_py.core import sessions
 from flue_py.core.chain import Chain
@@ -52,6 +52,12 @@ DOCUMENT = statement(Row)(f"SELECT {_WHOLE} FROM documents d WHERE {_IS_IT}")
 DOCUMENT_INFO = statement(Row)(f"SELECT {_SEALED} FROM documents d WHERE {_IS_IT}")
 LIST_DOCUMENTS = statement(Row)(f"SELECT {_SEALED} {_PAGE}")
 ALL_DOCUMENTS = statement(Row)(f"SELECT {_SEALED} FROM documents d")
+_FIRST = dict.fromkeys(NAME_PARTS, "")
+_AFTER = (
+    " WHERE (d.scope, d.kind, d.space, d.project, d.name) > (:scope, :kind, :space, :project, :name){}"
+    " ORDER BY d.scope, d.kind, d.space, d.project, d.name LIMIT :count"
+)
+SEALED_AFTER = statement(Row)(f"{ALL_DOCUMENTS.sql}{_AFTER.format('')}")
 READ_DOCUMENTS = statement(Row)(f"SELECT {_WHOLE} {_PAGE}")
 NAMES_IN_PROJECT = statement(tuple[str])(
     "SELECT d.name FROM documents d"
@@ -70,9 +76,7 @@ SET_SEAL = statement(Nothing)(f"UPDATE documents SET seal = :seal WHERE {_IS_NAM
 
 WHOLE_DOCUMENTS = statement(sessions.DocumentRow)(
     f"SELECT {quoted(sessions.DocumentRow, 'd')} FROM documents d"
-    " WHERE (d.scope, d.kind, d.space, d.project, d.name) > (:scope, :kind, :space, :project, :name)"
-    f" AND d.space <> '{sessions.IMPORTED_FILES}'"
-    " ORDER BY d.scope, d.kind, d.space, d.project, d.name LIMIT :count"
+    + _AFTER.format(f" AND d.space <> '{sessions.IMPORTED_FILES}'")
 )
 DOCUMENT_STATE = statement(tuple[int, bytes])(f"SELECT d.changed_at, d.digest FROM documents d WHERE {_IS_IT}")
 
@@ -109,11 +113,20 @@ def _sealed(chain: Chain, row: sessions.DocumentRow) -> sessions.DocumentRow:
     return row._replace(seal=chain.seal(_TABLE, row[:-2]))
 
 
-def seal_anew(tx: Transaction, *, intact: bool) -> None:
-    """Seal all documents, or those that have their seals. O(documents), without their texts."""
-    rows = [row for row in tx.rows(ALL_DOCUMENTS) if not intact or tx.chain.has_seal(row[-1], _TABLE, row[:-1])]
-    seals = [dict(zip(NAME_PARTS, row, strict=False), seal=tx.chain.seal(_TABLE, row[:-1])) for row in rows]
+def seal_anew(tx: Transaction, rows: Iterable[Row] | None = None) -> None:
+    """Seal documents, by default all. O(documents), without their texts."""
+    each = tx.rows(ALL_DOCUMENTS) if rows is None else rows
+    seals = [dict(zip(NAME_PARTS, row, strict=False), seal=tx.chain.seal(_TABLE, row[:-1])) for row in each]
     tx.run_many(SET_SEAL, seals)
+
+
+def rekey_documents(
+    tx: Transaction, place: sessions.DocumentName | None, *, most: int
+) -> tuple[sessions.DocumentName | None, int]:
+    """Seal some documents with the new key of the store, but those without their seals. O(``most``)."""
+    page = tx.rows(SEALED_AFTER, **(place._asdict() if place else _FIRST), count=most)
+    seal_anew(tx, [row for row in page if is_sealed(tx.chain, row)])
+    return sessions.DocumentName(*page[-1][:5]) if len(page) == most else None, 0
 
 
 def is_sealed(chain: Chain, row: Row) -> bool:
@@ -221,9 +234,7 @@ def list_whole_documents(
     tx: Transaction, after: sessions.DocumentName | None, limit: int
 ) -> Sequence[sessions.DocumentRow]:
     """Return a page of the documents of all scopes (see `Backend.list_whole_documents`)."""
-    scope, kind, space, project, name = ("", "", "", "", "") if after is None else after
-    page = {"scope": scope, "kind": kind, "space": space, "project": project, "name": name, "count": limit}
-    rows = tx.rows(WHOLE_DOCUMENTS, **page)
+    rows = tx.rows(WHOLE_DOCUMENTS, **(after._asdict() if after else _FIRST), count=limit)
     for row in rows:
         _info(tx.chain, (*row[:11], row.seal))
     return [row._replace(seal=0) for row in rows]

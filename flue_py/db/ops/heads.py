@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from functools import partial
 from operator import attrgetter
 
 from flue_py.core.chain import NO_PARENT, Chain
@@ -11,6 +12,7 @@ from flue_py.core.ledger import SessionRow
 from flue_py.core.sessions import is_storable
 from flue_py.core.witness import Age, Head, age_of
 from flue_py.db import sql
+from flue_py.db.ops.keys import seams
 from flue_py.db.runner import Nothing, Row, SessionState, Statement, Transaction
 from flue_py.db.sql import columns, statement
 from flue_py.errors import damaged_session
@@ -51,29 +53,37 @@ DIGEST_IN_TREE = statement(tuple[bytes])(
 )
 
 
-def head_after(tx: Transaction, session_id: str, seen: Head | None) -> tuple[Head | None, bool]:
-    """Return the head of a session, None if it is not there, and whether it has the leaf of one seen before.
+def head_after(tx: Transaction, session_id: str, seen: Head | None) -> tuple[Head | None, Age]:
+    """Return the head of a session, None if it is not there, and its age by one that was seen; "newer" without one.
 
-    Raises `CorruptStore` if its row has not its head.
+    One that was seen before the key was changed is followed by the one that it was given then. Raises `CorruptStore`
+    if its row has not its head.
     """
     row = tx.first(ROW_OF_ID, id=session_id) if is_storable(session_id) else None
-    if row is None:
-        return None, True
-    if not _has_head(tx.chain, row):
+    if row is not None and not _has_head(tx.chain, row):
         raise damaged_session(session_id)
-    present = Head(session_id, row[_REVISION], row[-2], row[_LEAF], row[-1] or b"")
-    if seen is None or seen.leaf is None:
-        return present, True
-    return present, tx.first(DIGEST_IN_TREE, id=session_id, leaf=seen.leaf) == (seen.digest,)
+    present = None if row is None else Head(session_id, row[_REVISION], row[-2], row[_LEAF], row[-1] or b"")
+    if seen is None or present is None:
+        return present, "newer" if seen is None else age_of(seen, None)
+    age = age_of(seen, present)
+    if age == "newer" and seen.leaf is not None:
+        (digest,) = tx.first(DIGEST_IN_TREE, id=session_id, leaf=seen.leaf) or (b"",)
+        return present, "newer" if seen.digest in _with_former(tx, digest) else "other"
+    return present, "newer" if age == "other" and seen.value in _with_former(tx, present.value) else age
+
+
+def _with_former(tx: Transaction, now: bytes | None) -> list[bytes]:
+    """Return a digest or a head, and what it was before the key of the store was changed, as far as that is said."""
+    values = list[bytes]()
+    while now:
+        values.append(now)
+        now = tx.chain.before(now, partial(seams, tx))
+    return values
 
 
 def compare_heads(tx: Transaction, seen: Sequence[Head]) -> list[Age]:
     """Return what is there of heads that were seen (see `Backend.compare_heads`)."""
-    ages = []
-    for head in seen:
-        present, has_leaf = head_after(tx, head.session_id, head)
-        ages.append(age_of(head, present, has_leaf=has_leaf))
-    return ages
+    return [head_after(tx, head.session_id, head)[1] for head in seen]
 
 
 def list_heads(tx: Transaction) -> list[Head]:

@@ -46,6 +46,7 @@ from flue_py.db.ops import ledger
 from flue_py.db.ops.base import read_epoch
 from flue_py.db.ops.documents import check_holds
 from flue_py.db.ops.heads import check_heads, renew_heads
+from flue_py.db.ops.keys import chain_apart
 from flue_py.db.ops.ledger import NOBODY, delete_session_budgets, key_of_target, lock_budgets, name_calls, renew_sums
 from flue_py.db.ops.seals import seal_anew, without_seals
 from flue_py.db.payloads import damaged_rows, stored_text
@@ -246,7 +247,7 @@ def read_whole_tree(tx: Transaction, tree_id: int) -> TreeCopy | None:
         payers,
         [row._replace(seal=0) for row in tx.rows(EDITS, tree_id=tree_id)],
         list(tx.rows(ATTACHMENTS, tree_id=tree_id)),
-        tx.chain,
+        chain_apart(tx),
     )
 
 

@@ -143,7 +143,8 @@ UNUSED_BLOBS = statement(tuple[bytes])(
 )
 LANE_ATTACHMENTS = statement(tuple[int, int, bytes])(
     "SELECT CAST(a.depth AS BIGINT), CAST(a.place AS BIGINT), a.sha256 FROM attachments a"
-    " WHERE a.tree_id = :tree_id AND a.lane_id = :lane_id ORDER BY a.depth, a.place"
+    " WHERE a.tree_id = :tree_id AND a.lane_id = :lane_id AND a.depth > :low AND a.depth <= :high"
+    " ORDER BY a.depth, a.place"
 )
 ENTRYLESS_ATTACHMENTS = statement(tuple[int, int, int, bytes])(
     "SELECT a.tree_id, a.lane_id, a.depth, a.sha256 FROM attachments a LEFT JOIN entries e ON e.tree_id = a.tree_id"
@@ -333,9 +334,10 @@ def _check_lane(
         parent, totals, paid = audit.forked.get(place, (None, NO_USAGE, NOTHING_PAID))
     expected_depth = lane.fork_depth + 1
     cuts: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
-    for depth, place_in_text, sha256 in tx.rows(LANE_ATTACHMENTS, tree_id=lane.tree_id, lane_id=lane.lane_id):
+    of_lane = {"tree_id": lane.tree_id, "lane_id": lane.lane_id}
+    for depth, place_in_text, sha256 in tx.rows(LANE_ATTACHMENTS, **of_lane, low=-(2**62), high=2**62):
         cuts[depth].append((place_in_text, sha256))
-    for entry in tx.rows(LANE_ENTRIES, tree_id=lane.tree_id, lane_id=lane.lane_id):
+    for entry in tx.rows(LANE_ENTRIES, **of_lane):
         depth, creator = entry.depth, entry.creator
         if not isinstance(entry.id, str) or not is_usable(entry.id):
             audit.report("unusable id", f"entry {entry.id!r}", "cannot be an id, or not be typed; rescue it by salvage")

@@ -487,7 +487,6 @@ _WORDS = {
     ("requests", "operation"): frozenset({"append", "move", "fork", "task", "atomic"}),
     ("leaf_moves", "reason"): frozenset({"move", "rewind", "retract", "undo", "redo", "branch", "import", "back"}),
     ("task_links", "status"): frozenset({"running", "done", "failed"}),
-    ("flue_store", "name"): frozenset({"format", "epoch", "next_key", "key", "new_key", "erasing"}),
     ("budgets", "covers"): frozenset({"session", "tasks", "scope"}),
     ("budgets", "unit"): frozenset({"tokens", "picodollars"}),
     ("budgets", "period"): frozenset({"", *BUDGET_PERIODS}),

@@ -416,7 +416,10 @@ class Gathered:
         if stated not in self._chains:
             is_keyed = stated != Stated() and self.keys.first == NO_KEY
             self._chains[stated] = UncheckedChain() if is_keyed else self.keys.chain(stated, str(self.damaged))
-        return self._chains[stated]
+        return self._chains[stated].over(self._seams)
+
+    def _seams(self, _: bytes) -> list[tuple[str, int]]:
+        return [(str(row["name"]), _number(row["value"])) for row in self.tables["flue_store"].values()]
 
     _crooked: list[tuple[Found, int | None, tuple[Image, int, int], bool]] = field(default_factory=list)
     suspect: set[int] = field(default_factory=set)
@@ -1659,7 +1662,7 @@ def _write(path: Path, history: History, names: dict[str, int], keys: Keys) -> t
         tx.chain = keys.chain(stated, str(path))
         chain_anew(tx)
         all_anew(tx)
-        documents_.seal_anew(tx, intact=False)
+        documents_.seal_anew(tx)
         _write_state(connection, history)
         connection.execute(_ONE_FOLDER)
         connection.execute("COMMIT")

@@ -21,6 +21,7 @@ from flue_py.core.sessions import VerifyReport
 from flue_py.db import ops, sql
 from flue_py.db.backend import Backend
 from flue_py.db.files import Part
+from flue_py.db.ops.keys import over_seams
 from flue_py.db.runner import (
     Backup,
     Bell,
@@ -934,7 +935,7 @@ def _connect_to(path: Path) -> sqlite3.Connection:
 def verify_connection(connection: sqlite3.Connection, location: str, chain: Chain = UNKEYED) -> VerifyReport:
     """Verify the database of a connection that nobody else uses (see `Backend.verify`)."""
     tx = SqliteTransaction(connection)
-    tx.chain = chain
+    tx.chain = over_seams(tx, chain)
     problems = ops.verify.storage_problems(tx, location)
     report = ops.verify.verify(tx)
     return VerifyReport(report.sessions, report.entries, problems + report.problems)
