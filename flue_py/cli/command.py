@@ -25,7 +25,7 @@ from flue_py.cli.config import read_config
 from flue_py.cli.main import Place, absolute, expanded, finished, is_only_readable
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry
-from flue_py.core.json import Frozen, JsonObject, JsonValue
+from flue_py.core.json import Frozen, JsonObject, JsonValue, unchecked_json
 from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.core.ledger import checked_zone
 from flue_py.core.sessions import STORED, Appended, Document, DocumentInfo, LeafChoice, LogLine, Moved, SessionInfo
@@ -267,7 +267,9 @@ def plain_lines(text: str) -> list[Line]:
 def print_answer(answer: Answer, *, as_json: bool, paged: bool = False) -> None:
     """Print the answer of a command."""
     if as_json and answer.row is not None:
-        print_json(_marked(answer.row()))
+        row = answer.row()
+        # It says so as an object, which `print_document` adds it to.
+        print_json({"rows": row} if _is_unchecked() and not isinstance(row, dict) else row)
     elif answer.document is not None:
         print_document(answer.document, is_json=answer.is_json)
     else:
@@ -276,12 +278,10 @@ def print_answer(answer: Answer, *, as_json: bool, paged: bool = False) -> None:
         tell(note)
 
 
-def _marked(row: JsonValue) -> JsonValue:
-    """Return what a command prints as JSON, as an object that says so where nothing was checked."""
+def _is_unchecked() -> bool:
+    """Return whether the command that runs opens its database without the key."""
     ctx = click.get_current_context(silent=True)
-    if ctx is None or not isinstance(ctx.obj, Place) or not ctx.obj.unchecked:
-        return row
-    return {"unchecked": True, **row} if isinstance(row, dict) else {"unchecked": True, "rows": row}
+    return ctx is not None and isinstance(ctx.obj, Place) and ctx.obj.unchecked
 
 
 def print_json(value: JsonValue) -> None:
@@ -292,8 +292,10 @@ def print_json(value: JsonValue) -> None:
 def print_document(text: str, *, is_json: bool = False) -> None:
     """Print a text that is meant for a file: its exact bytes in UTF-8, except at a terminal.
 
-    At a terminal, control characters are escaped in JSON (or JSON lines), and become U+FFFD in other texts.
+    At a terminal, control characters are escaped in JSON (or JSON lines), and become U+FFFD in other texts. JSON says
+    so where nothing was checked.
     """
+    text = unchecked_json(text) if is_json and _is_unchecked() else text
     if sys.stdout.isatty():
         text = json_printable(text) if is_json else printable(text)
     # Half of a surrogate pair, as in the name of a file that is not UTF-8, has an escape in JSON and no bytes.

@@ -426,6 +426,20 @@ def without(fields: Mapping[str, JsonValue], *names: str) -> JsonObject:
     return {name: value for name, value in fields.items() if name not in names}
 
 
+def unchecked_json(text: str) -> str:
+    """Return JSON, or lines of it, that says so where it comes of a store that was opened ``unchecked``. O(text).
+
+    Its first object gets a member, and a text that begins with none gets a line before it; an empty list says nothing.
+    """
+    before, _, rest = text.partition("{")
+    first = rest.lstrip()
+    if first.startswith(('"unchecked":true', '"unchecked": true')) or text.strip() == "[]":
+        return text
+    if before.strip(" \n[") or not rest:
+        return f'{{"unchecked":true}}\n{text}'
+    return f'{before}{{"unchecked":true{"" if first.startswith("}") else ","}{rest}'
+
+
 def decode_object(text: str | bytes) -> JsonObject:
     """Return the JSON object in ``text``. Raises `CorruptStore` if it is something else."""
     try:

@@ -113,9 +113,13 @@ def said(entry: Entry) -> str:
 _ROLES = {"system": "System", "user": "User", "assistant": "Assistant"}
 
 
-def saved_transcript(entries: Sequence[Entry], *, model: str, saved: datetime) -> str:
+_UNCHECKED = "**Unchecked:** read without the key of the store; others may have changed it"
+
+
+def saved_transcript(entries: Sequence[Entry], *, model: str, saved: datetime, unchecked: bool = False) -> str:
     """Return a path as the Markdown that saving a conversation writes: its messages, without tools."""
     parts = ["# REPL Transcript", f"**Model:** {one_line(model) or '-'}  \n**Saved:** {saved:%Y-%m-%d %H:%M:%S} UTC"]
+    parts += [_UNCHECKED] if unchecked else []
     for entry in entries:
         text = said(entry)
         kind = kind_of(entry.kind)
@@ -163,7 +167,7 @@ def transcript_head(info: SessionInfo, name: str, *, task_of: str | None = None,
     """
     facts = [f"**Session:** {_code(info.id)}", f"**Date:** {_moment(info.created_us)}"]
     if unchecked:
-        facts.append("**Unchecked:** read without the key of the store; others may have changed it")
+        facts.append(_UNCHECKED)
     if info.forked_from_session is not None:
         facts.append(f"**Forked from:** {_code(info.forked_from_session)}")
     if task_of is not None:

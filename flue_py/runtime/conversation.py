@@ -200,14 +200,15 @@ class Conversation:
 
     async def save(self) -> str:
         """Return the active path as Markdown: the words, without tool calls and results."""
-        return saved_transcript(
-            await self.session.get_active_path(), model=await self.model(), saved=self.clock().astimezone(UTC)
-        )
+        path, saved = await self.session.get_active_path(), self.clock().astimezone(UTC)
+        unchecked = handle.is_unchecked(self.session)
+        return saved_transcript(path, model=await self.model(), saved=saved, unchecked=unchecked)
 
     async def snapshot(self) -> JsonObject:
         """Return the full state as JSON: the session's row, every entry of its tree, labels, task links."""
         info = await handle.stored_row(self.session)
         return {
+            **({"unchecked": True} if handle.is_unchecked(self.session) else {}),
             "session": session_row(info, await self.session.reports.name()),
             "entries": [entry_row(entry) for entry in await self.session.get_tree()],
             "labels": {**await self.session.marks.labels()},

@@ -22,7 +22,7 @@ from flue_py.core.context import (
     project_kept,
 )
 from flue_py.core.entries import Entry, NewEntry, from_microseconds
-from flue_py.core.json import Frozen, JsonObject, JsonValue
+from flue_py.core.json import Frozen, JsonObject, JsonValue, unchecked_json
 from flue_py.core.kinds import COMPACTION, CUSTOM_MESSAGE, EXCLUSION, MESSAGE, SHOWN_KINDS
 from flue_py.core.ledger import LedgerQuery
 from flue_py.core.sessions import STORED, Appended, LeafChoice, Stored
@@ -524,7 +524,8 @@ class Reports(Group[Writing]):
         `InvalidArgument`.
         """
         thresholds = checked_thresholds(warn_at, cutover_at)
-        return render.report.context_snapshots(await read_reported(self._backend, self._ref, sizes=False), thresholds)
+        text = render.report.context_snapshots(await read_reported(self._backend, self._ref, sizes=False), thresholds)
+        return unchecked_json(text) if self._backend.is_unchecked else text
 
 
 async def read_reported(

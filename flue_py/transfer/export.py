@@ -18,7 +18,7 @@ from flue_py.context.artifacts import extract_text
 from flue_py.context.document_texts import MOST_BYTES, is_document
 from flue_py.core.context import part_of, turn_numbers
 from flue_py.core.entries import Entry
-from flue_py.core.json import Frozen
+from flue_py.core.json import Frozen, unchecked_json
 from flue_py.core.ledger import Dimension, UsageRow
 from flue_py.core.sessions import STORED, DocumentInfo, LeafChoice, Limits, SessionInfo, Stored, made_id
 from flue_py.db.files import Part, make_private_folder, write_whole
@@ -96,7 +96,8 @@ async def export_session(
             "a label": len(labels),
         }
     notes = (ExportNote(f"left out: {reason}", count) for reason, count in left.items() if count)
-    return replace(exported, notes=(*exported.notes, *notes))
+    text = unchecked_json(exported.text) if is_unchecked(session) else exported.text
+    return replace(exported, text=text, notes=(*exported.notes, *notes))
 
 
 async def _retracted(session: Session, seen: set[str]) -> int:

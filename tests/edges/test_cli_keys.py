@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import flue_py.sync as flue_py_sync
 from flue_py.cli import main
 from flue_py.core.witness import read_head
+from flue_py.formats.registry import export_names
 from tests.edges.cli_runs import Flue, runner
 
 if TYPE_CHECKING:
@@ -43,6 +45,20 @@ def test_commands_take_keys_from_files(tmp_path: Path) -> None:
         written = str(tmp_path / form)
         flue_py("--unchecked", "export", form, session, "--output", written)
         assert note in Path(written).read_text(encoding="utf-8"), form
+    for form in (*export_names(), "json", "snapshots"):
+        printed = flue_py("--unchecked", "export", form, session, "--output", "-").stdout
+        assert '"unchecked":true' in printed.splitlines()[0] + printed[:40].replace(" ", ""), form
+        assert flue_py("export", form, session, "--output", "-", variable=a).stdout.count("unchecked") == 0, form
+    for command in (("head",), ("events",)):
+        printed = flue_py("--unchecked", *command).stdout
+        assert json.loads(printed.splitlines()[0])["unchecked"] is True, command
+    flue_py("--unchecked", "export", "markdown", session, "--words-only", "--output", str(tmp_path / "words"))
+    assert "**Unchecked:** read without the key" in (tmp_path / "words").read_text(encoding="utf-8")
+    flue_py("--unchecked", "bundle", str(tmp_path / "b.flue"))
+    flue_py("--unchecked", "copy", database, str(tmp_path / "copied.db"))
+    for name in ("b.flue", "copied.db"):
+        with flue_py_sync.open(tmp_path / name) as store:
+            assert store.get_session(session).metadata == {"unchecked": True}, name
     flue_py("--unchecked", "report", "--all", "--output", str(tmp_path / "report"))
     assert '"unchecked":true' in (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
     rekeyed = json.loads(flue_py("--key-file", a, "rekey", "--new-key-file", b, "--json").stdout)
