@@ -217,14 +217,19 @@ class KeyedRunner(RunnerAround):
         return has_changed
 
     def _reading(self, work: Callable[[Transaction], Result], tx: Transaction) -> Result:
-        tx.stated, chain = self._known
-        tx.chain = statements.over_seams(tx, chain)
+        tx.stated, tx.chain = self._known
+        if tx.stated[1] != NOT_CHANGING:
+            tx.chain = statements.over_seams(tx, tx.chain)
         return work(tx)
 
     def _writing(self, work: Callable[[Transaction], Result], tx: Transaction) -> Result:
         if tx.is_alone and not tx.states and statements.stated(tx) != self._stated:
             raise KeyChanged
-        return self._reading(work, tx)
+        # Not by `_reading`: every append comes through here.
+        tx.stated, tx.chain = self._known
+        if tx.stated[1] != NOT_CHANGING:
+            tx.chain = statements.over_seams(tx, tx.chain)
+        return work(tx)
 
     async def _again(self, error: KeyChanged | CorruptStore, call: Callable[[], Awaitable[Result]]) -> Result:
         """Run a call that failed with an error once more, if that is because the key is another one now."""
