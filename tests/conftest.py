@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import multiprocessing
 import os
@@ -128,7 +127,6 @@ def pytest_collection(session: pytest.Session) -> None:
     """Have each worker begin with other modules of tests. They all need all of them, and whatever one has compiled
     already, assertions and all, the others read: of a fresh checkout each would compile everything itself.
     """
-    gc.disable()  # all that is imported stays: looking for garbage among it takes a third of the time
     worker = getattr(session.config, "workerinput", None)
     if worker is None:
         return
@@ -139,13 +137,6 @@ def pytest_collection(session: pytest.Session) -> None:
             # Whatever cannot be imported, or is to be skipped, is collected, too, and reported there.
             with suppress(Exception, pytest.skip.Exception):
                 importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
-
-
-def pytest_collection_finish() -> None:
-    """Look for garbage again, but not among the modules and the tests, which stay to the end."""
-    gc.enable()
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
