@@ -76,7 +76,7 @@ def table() -> str:
 
 
 def lists() -> str:
-    """Return the claims of each store, without those that an earlier store of the same package has word for word."""
+    """Return the limits of each store: its claims that are not a plain yes, without those that a twin has, too."""
     sections = []
     for place, store in enumerate(STORES):
         program = f"[The programs](../benchmarks/peers/claims/{store.module}.py)"
@@ -87,8 +87,10 @@ def lists() -> str:
         claims = [
             f"- **{topic}: {verdict.lower()}.** {claim}"
             for topic, (verdict, claim) in store.claims.items()
-            if before.get(topic) != (verdict, claim)
+            if verdict != "Yes" and before.get(topic) != (verdict, claim)
         ]
+        if not claims:
+            continue
         sections.append("\n".join([f"### {store.title.strip('`')}", "", ran, "", *again, *claims]))
     return "\n\n".join(sections)
 
