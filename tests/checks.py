@@ -76,10 +76,21 @@ class Refusals:
             yield caught
         assert await store_snapshot(self._backend) == self._before
 
+    async def of(self, error: type[E], call: Awaitable[object]) -> pytest.ExceptionInfo[E]:
+        """Assert as `refused` does of one call, and return the error."""
+        async with self.refused(error) as caught:
+            await call
+        return caught
+
 
 def refused(backend: Backend, error: type[E]) -> AbstractAsyncContextManager[pytest.ExceptionInfo[E]]:
     """Assert that what happens inside raises ``error`` and changes nothing that the store tells."""
     return Refusals(backend).refused(error)
+
+
+async def refusal(backend: Backend, error: type[E], call: Awaitable[object]) -> pytest.ExceptionInfo[E]:
+    """Assert as `refused` does of one call, and return the error."""
+    return await Refusals(backend).of(error, call)
 
 
 async def check_window(backend: Backend, session_id: str, since: str | None, leaf: LeafChoice = STORED) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.checks import raises
 from tests.conftest import check_variants_kept
 from tests.tables import inputs
 
@@ -37,8 +38,7 @@ async def test_rows_of_coroutines_are_awaited() -> None:
     async def test(left: int, right: int) -> None:
         assert left == right
 
-    with pytest.raises(ExceptionGroup, match="1 of 2 rows fail: others"):
-        await test()
+    await raises(ExceptionGroup, test(), match="1 of 2 rows fail: others")
 
 
 def test_two_tables_are_combined_and_ids_name_their_rows() -> None:

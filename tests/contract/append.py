@@ -17,7 +17,7 @@ from flue_py.core.ledger import CallId, NewBudget
 from flue_py.core.sessions import STORED, Appended, Deletion, Expected, Mark, NewSession, Seen
 from flue_py.core.usage import PaidCall, UsageTotals
 from flue_py.db.backend import Backend
-from tests.checks import Refusals, naming, refused, unchanged
+from tests.checks import Refusals, naming, raises, refusal, refused, unchanged
 from tests.samples import (
     UNKNOWN,
     add,
@@ -113,8 +113,7 @@ async def _is_refused_at_another_revision(backend: Backend, write: str, written:
     session, entry, revision = written
     refusals = Refusals(backend)
     for named in (0, revision - 1, revision + 1):
-        async with refusals.refused(errors.RevisionConflict) as caught:
-            await WRITES[write](backend, session, entry, Seen("leaf", named))
+        caught = await refusals.of(errors.RevisionConflict, WRITES[write](backend, session, entry, Seen("leaf", named)))
         error = caught.value
         assert (error.session_id, error.expected, error.actual) == (session, named, revision)
 
@@ -123,8 +122,7 @@ async def _is_refused_at_another_leaf(backend: Backend, write: str, written: _Wr
     session, entry, revision = written
     refusals = Refusals(backend)
     for named in (entry, UNKNOWN, None):
-        async with refusals.refused(errors.LeafConflict) as caught:
-            await WRITES[write](backend, session, entry, Seen(named, revision))
+        caught = await refusals.of(errors.LeafConflict, WRITES[write](backend, session, entry, Seen(named, revision)))
         error = caught.value
         assert (error.session_id, error.expected, error.actual) == (session, named, "leaf")
 
@@ -264,8 +262,7 @@ class AppendContract:
 
     async def test_an_empty_append_still_compares_the_leaf(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
-        async with refused(backend, errors.LeafConflict):
-            await backend.append(session.id, [], expected=None)
+        await refusal(backend, errors.LeafConflict, backend.append(session.id, [], expected=None))
 
     async def test_an_append_before_the_first_entry_makes_another_root(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
@@ -372,16 +369,14 @@ class AppendContract:
             await backend.retract(session.id, session.leaf_id)
         kept = existing(elsewhere[where])
         batch: list[NewEntry] = [user(), compaction(kept), user()]
-        async with refused(backend, errors.EntryNotFound) as caught:
-            await backend.append(session.id, batch)
+        caught = await refusal(backend, errors.EntryNotFound, backend.append(session.id, batch))
         assert repr(kept) in str(caught.value)
 
     async def test_an_append_to_a_session_that_is_not_there_is_refused(self, backend: Backend) -> None:
         await new_session(backend, user())
         refusals = Refusals(backend)
         for entries in ([user()], []):
-            async with refusals.refused(errors.SessionNotFound):
-                await backend.append(UNKNOWN, entries)
+            await refusals.of(errors.SessionNotFound, backend.append(UNKNOWN, entries))
 
 
 class ImportContract:
@@ -468,8 +463,7 @@ class ImportContract:
         assert await backend.taken_entry_ids(session.id, []) == set()
         many = [f"n{number}" for number in range(6_000)]
         assert await backend.taken_entry_ids(session.id, [*many, "b"]) == {"b"}
-        with pytest.raises(errors.SessionNotFound):
-            await backend.taken_entry_ids(UNKNOWN, ["a"])
+        await raises(errors.SessionNotFound, backend.taken_entry_ids(UNKNOWN, ["a"]))
 
     async def test_a_session_is_imported_together_with_its_entries(self, backend: Backend) -> None:
         new = NewSession(id="old", key="k", title="x", scope="s", metadata_text='{"a":1}', created_us=5)
@@ -533,15 +527,13 @@ class ImportContract:
         await backend.create_task(parent.id, "t", NewSession())
         keyed = await backend.create_session(NewSession(key="k", metadata_text=imported))
         for refused_one in (talked, parent, keyed, other):
-            async with refusals.refused(errors.SessionExists):
-                await backend.adopt_session(refused_one.id, "c")
+            await refusals.of(errors.SessionExists, backend.adopt_session(refused_one.id, "c"))
 
     async def test_an_imported_id_that_is_taken_is_refused(self, backend: Backend) -> None:
         session = await new_session(backend, placed(user(), "a"))
         refusals = Refusals(backend)
         for entries in ([placed(user(), "a")], [placed(user(), "b"), placed(user(), "b", "b")]):
-            async with refusals.refused(errors.InvalidEntry) as caught:
-                await backend.import_entries(session.id, entries, leaf=None)
+            caught = await refusals.of(errors.InvalidEntry, backend.import_entries(session.id, entries, leaf=None))
             assert repr(entries[-1].id) in str(caught.value)
 
     async def test_an_import_compares_the_leaf(self, backend: Backend) -> None:
@@ -552,8 +544,7 @@ class ImportContract:
         assert await path_ids(backend, session.id) == ["a"]
 
     async def test_an_import_into_a_session_that_is_not_there_is_refused(self, backend: Backend) -> None:
-        async with refused(backend, errors.SessionNotFound):
-            await backend.import_entries(UNKNOWN, [placed(user(), "a")], leaf="a")
+        await refusal(backend, errors.SessionNotFound, backend.import_entries(UNKNOWN, [placed(user(), "a")], leaf="a"))
 
 
 class ConflictContract:
@@ -572,15 +563,13 @@ class ConflictContract:
         refusals = Refusals(backend)
         for (name, operate), named in product(operations.items(), (older, UNKNOWN, None)):
             with naming(name, named):
-                async with refusals.refused(errors.LeafConflict) as caught:
-                    await operate(named)
+                caught = await refusals.of(errors.LeafConflict, operate(named))
                 error = caught.value
                 assert (error.session_id, error.expected, error.actual) == (session.id, named, leaf)
 
     async def test_an_entry_expected_where_there_is_none_is_a_conflict(self, backend: Backend) -> None:
         session = await new_session(backend)
-        async with refused(backend, errors.LeafConflict) as caught:
-            await backend.append(session.id, [user()], expected=UNKNOWN)
+        caught = await refusal(backend, errors.LeafConflict, backend.append(session.id, [user()], expected=UNKNOWN))
         assert (caught.value.expected, caught.value.actual) == (UNKNOWN, None)
 
     async def test_operations_on_the_stored_leaf_succeed(self, backend: Backend) -> None:
@@ -900,11 +889,9 @@ class IdempotencyContract:
         async with unchanged(backend):
             for key in ("append", "move", "fork", "task"):
                 if key != "append":
-                    with pytest.raises(errors.IdempotencyConflict):
-                        await backend.append(session.id, [user()], idempotency_key=key)
+                    await raises(errors.IdempotencyConflict, backend.append(session.id, [user()], idempotency_key=key))
                 if key != "move":
-                    with pytest.raises(errors.IdempotencyConflict):
-                        await backend.move(session.id, None, idempotency_key=key)
+                    await raises(errors.IdempotencyConflict, backend.move(session.id, None, idempotency_key=key))
                 if key != "fork":
                     with pytest.raises(errors.IdempotencyConflict):
                         await backend.fork(session.id, None, NewSession(), idempotency_key=key)
@@ -935,8 +922,7 @@ class IdempotencyContract:
 
     async def test_an_operation_that_failed_does_not_use_up_its_key(self, backend: Backend) -> None:
         session = await new_session(backend, user())
-        with pytest.raises(errors.EntryNotFound):
-            await backend.append(session.id, [compaction(UNKNOWN)], idempotency_key="k")
+        await raises(errors.EntryNotFound, backend.append(session.id, [compaction(UNKNOWN)], idempotency_key="k"))
         appended = await backend.append(session.id, [user("other")], idempotency_key="k")
         assert not appended.replayed
 
@@ -972,8 +958,7 @@ class IdempotencyContract:
         await backend.move(session.id, older, idempotency_key="k")
         refusals = Refusals(backend)
         for to in (leaf, None):
-            async with refusals.refused(errors.IdempotencyConflict):
-                await backend.move(session.id, to, idempotency_key="k")
+            await refusals.of(errors.IdempotencyConflict, backend.move(session.id, to, idempotency_key="k"))
 
     # -- forks and tasks ------------------------------------------------------------------------------------------
 
@@ -998,8 +983,7 @@ class IdempotencyContract:
         ]
         refusals = Refusals(backend)
         for at, new in others:
-            async with refusals.refused(errors.IdempotencyConflict):
-                await backend.fork(session.id, at, new, idempotency_key="k")
+            await refusals.of(errors.IdempotencyConflict, backend.fork(session.id, at, new, idempotency_key="k"))
 
     async def test_the_retry_of_a_task_returns_the_same_child(self, backend: Backend) -> None:
         session = await new_session(backend)
@@ -1025,8 +1009,7 @@ class IdempotencyContract:
 
         made = await make()
         await backend.delete_tree(made)
-        async with refused(backend, errors.SessionNotFound) as caught:
-            await make()
+        caught = await refusal(backend, errors.SessionNotFound, make())
         assert made in str(caught.value)
         assert "deleted" in str(caught.value)
 

@@ -44,7 +44,7 @@ from flue_py.core.sessions import (
     SessionInfo,
 )
 from flue_py.db.backend import Backend
-from tests.checks import Refusals, refused, unchanged
+from tests.checks import Refusals, raises, refusal, refused, unchanged
 from tests.samples import (
     UNKNOWN,
     add,
@@ -190,8 +190,7 @@ class AtomicContract:
         for wrong, (error, operation) in WRONG.items():
             for place in (0 if wrong != "deleted in the batch" else 1, 3, 5):
                 operations: list[Operation] = [*right[:place], operation, *right[place:]]
-                async with refusals.refused(error) as caught:
-                    await backend.atomic(operations)
+                caught = await refusals.of(error, backend.atomic(operations))
                 assert caught.value.operation == place, wrong
                 (told,) = caught.value.__notes__
                 assert told.startswith(f"operation {place + 1} of 6: "), wrong
@@ -272,10 +271,8 @@ class AtomicContract:
         assert (landed.entry_ids, landed.replayed, forked.id) == (("1a",), True, "1fork")
         assert again.outcomes[6:] == first.outcomes[6:]
         assert again.left[session.id] == first.left[session.id]
-        async with refused(backend, errors.IdempotencyConflict):
-            await backend.atomic(operations("3")[:2], idempotency_key="k")
-        async with refused(backend, errors.IdempotencyConflict):
-            await backend.append(session.id, [user()], idempotency_key="k")
+        await refusal(backend, errors.IdempotencyConflict, backend.atomic(operations("3")[:2], idempotency_key="k"))
+        await refusal(backend, errors.IdempotencyConflict, backend.append(session.id, [user()], idempotency_key="k"))
 
     async def test_what_appends_of_a_batch_came_to_is_recalled_by_its_key(self, backend: Backend) -> None:
         session = await new_session(backend)
@@ -293,8 +290,7 @@ class AtomicContract:
         ]
         await backend.append(session.id, [user()], idempotency_key="other")
         assert await backend.recall_atomic(operations, "other") is None
-        with pytest.raises(errors.SessionNotFound):
-            await backend.recall_atomic([say(UNKNOWN, "a")], "k")
+        await raises(errors.SessionNotFound, backend.recall_atomic([say(UNKNOWN, "a")], "k"))
 
     async def test_a_key_belongs_to_a_session_that_was_there(self, backend: Backend) -> None:
         async with refused(backend, errors.InvalidArgument):
@@ -436,8 +432,7 @@ class AtomicContract:
         (link,) = await backend.task_links(parent.id)
         assert (link.child_id, link.status, link.summary) == ("task", "done", "said it")
         for wrong in (EndTask(parent.id, "done"), Navigate(parent.id, UNKNOWN), Undo(UNKNOWN)):
-            async with refused(backend, errors.FlueError) as caught:
-                await backend.atomic([say(parent.id, "never"), wrong])
+            caught = await refusal(backend, errors.FlueError, backend.atomic([say(parent.id, "never"), wrong]))
             assert caught.value.operation == 1
 
 
@@ -476,8 +471,7 @@ class BadInputContract:
             backend.info,
         ]
         for call in calls:
-            with pytest.raises(errors.StoreClosed):
-                await call()
+            await raises(errors.StoreClosed, call())
 
     async def test_a_name_of_the_greatest_length_is_kept_and_a_longer_one_is_refused(self, backend: Backend) -> None:
         longest = "é" * (MAX_NAME_BYTES // 2)
@@ -530,10 +524,8 @@ class BadInputContract:
         await errors_of(backend, errors.InvalidArgument, calls)
         refusals = Refusals(backend)
         for entries in ([placed(user(), text)], [placed(user(), "fine"), placed(user(), text)]):
-            async with refusals.refused(errors.InvalidEntry):
-                await backend.append(session.id, entries)
-            async with refusals.refused(errors.InvalidEntry):
-                await backend.import_entries(session.id, entries, leaf=None)
+            await refusals.of(errors.InvalidEntry, backend.append(session.id, entries))
+            await refusals.of(errors.InvalidEntry, backend.import_entries(session.id, entries, leaf=None))
 
     @inputs("text", UNSTORABLE)
     async def test_what_cannot_be_stored_is_not_found_either(self, backend: Backend, text: str) -> None:
@@ -568,10 +560,8 @@ class BadInputContract:
     async def test_an_empty_entry_id_is_refused(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
         refusals = Refusals(backend)
-        async with refusals.refused(errors.InvalidEntry):
-            await backend.append(session.id, [placed(user(), "")])
-        async with refusals.refused(errors.InvalidEntry):
-            await backend.import_entries(session.id, [placed(user(), "")], leaf=None)
+        await refusals.of(errors.InvalidEntry, backend.append(session.id, [placed(user(), "")]))
+        await refusals.of(errors.InvalidEntry, backend.import_entries(session.id, [placed(user(), "")], leaf=None))
 
     async def test_an_empty_session_id_is_refused(self, backend: Backend) -> None:
         with pytest.raises(errors.InvalidArgument):
@@ -579,14 +569,12 @@ class BadInputContract:
 
     async def test_a_page_of_no_sessions_is_refused(self, backend: Backend) -> None:
         for limit in (0, -1):
-            with pytest.raises(errors.InvalidArgument):
-                await backend.list_sessions(scope=None, kind=None, limit=limit, cursor=None)
+            await raises(errors.InvalidArgument, backend.list_sessions(scope=None, kind=None, limit=limit, cursor=None))
 
     async def test_a_store_goes_on_after_refusals(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
         for _ in range(3):
-            with pytest.raises(errors.EntryNotFound):
-                await backend.move(session.id, UNKNOWN)
+            await raises(errors.EntryNotFound, backend.move(session.id, UNKNOWN))
             await add(backend, session.id, user())
         assert len(await backend.read_tree(session.id)) == 5
 

@@ -31,7 +31,7 @@ from flue_py.errors import (
     SessionNotFound,
     StoreClosed,
 )
-from tests.checks import Refusals, refused, unchanged
+from tests.checks import Refusals, raises, refusal, refused, unchanged
 from tests.samples import UNKNOWN, add, assistant, new_session, snapshot, talk
 from tests.sources import OpenBackend, counted_sources, repeating_sources
 from tests.tables import inputs
@@ -172,8 +172,7 @@ class BudgetContract:
         assert await backend.list_budgets(scope="one", scope_prefix="t", after=None, limit=100) == []
         assert [b.id for b in await backend.list_budgets(scope=None, after=ids[0], limit=1)] == [ids[1]]
         assert await backend.list_budgets(scope=None, after=ids[2], limit=1) == []
-        async with refused(backend, BudgetNotFound):
-            await backend.list_budgets(scope=None, after=UNKNOWN, limit=1)
+        await refusal(backend, BudgetNotFound, backend.list_budgets(scope=None, after=UNKNOWN, limit=1))
 
     async def test_a_budget_may_begin_with_what_the_ledger_has_of_its_target(self, backend: Backend) -> None:
         parent = await new_session(backend, assistant(tokens=10, dollars=0.1), scope="s")
@@ -206,8 +205,7 @@ class BudgetContract:
     async def test_a_budget_cannot_begin_with_more_than_can_be_stored(self, backend: Backend) -> None:
         for _ in range(4):
             await new_session(backend, assistant(tokens=MAX_AMOUNT))
-        async with refused(backend, InvalidArgument):
-            await backend.set_budget(NewBudget("scope", "tokens", 1, spent="ledger"))
+        await refusal(backend, InvalidArgument, backend.set_budget(NewBudget("scope", "tokens", 1, spent="ledger")))
         assert (await backend.set_budget(NewBudget("scope", "picodollars", 1, spent="ledger"))).spent == 0
 
     async def test_a_deleted_budget_is_gone_and_leaves_the_session_free(self, backend: Backend) -> None:
@@ -219,12 +217,9 @@ class BudgetContract:
         assert await backend.get_budget(made.id) is None
         assert (await reserve(backend, session.id, 500)).budget_ids == ()
         refusals = Refusals(backend)
-        async with refusals.refused(BudgetNotFound):
-            await backend.delete_budget(made.id)
-        async with refusals.refused(BudgetNotFound):
-            await backend.held_amounts(made.id)
-        async with refusals.refused(ReservationNotFound):
-            await backend.commit_reservation(held.id, Amounts(5))
+        await refusals.of(BudgetNotFound, backend.delete_budget(made.id))
+        await refusals.of(BudgetNotFound, backend.held_amounts(made.id))
+        await refusals.of(ReservationNotFound, backend.commit_reservation(held.id, Amounts(5)))
 
     async def test_it_is_known_with_which_call_a_budget_came_to_an_amount(self, backend: Backend) -> None:
         session = await new_session(backend, scope="s")
@@ -274,8 +269,7 @@ class BudgetContract:
         held = await reserve(backend, session.id, 90)
         await backend.commit_reservation(held.id, Amounts(130))
         assert await numbers(backend, budget.id) == (130, 0, -30)
-        async with refused(backend, BudgetExceeded) as caught:
-            await reserve(backend, session.id, 1)
+        caught = await refusal(backend, BudgetExceeded, reserve(backend, session.id, 1))
         assert caught.value.left == -30
 
     async def test_what_is_not_said_to_be_used_was_used_as_reserved(self, backend: Backend) -> None:
@@ -299,8 +293,7 @@ class BudgetContract:
         budget = await budget_for(backend, session.id, 100, spent=30)
         await reserve(backend, session.id, 50)
         before = await snapshot(backend, session.id)
-        async with refused(backend, BudgetExceeded) as caught:
-            await reserve(backend, session.id, 21)
+        caught = await refusal(backend, BudgetExceeded, reserve(backend, session.id, 21))
         error = caught.value
         assert (error.budget_id, error.session_id, error.unit) == (budget.id, session.id, "tokens")
         assert (error.allowed, error.spent, error.reserved, error.left, error.asked) == (100, 30, 50, 20, 21)
@@ -318,11 +311,9 @@ class BudgetContract:
         await budget_for(backend, session.id, 100)
         await backend.release_reservation((await reserve(backend, session.id, 0)).id)
         await reserve(backend, session.id, 100)
-        async with refused(backend, BudgetExceeded):
-            await reserve(backend, session.id, 0)
+        await refusal(backend, BudgetExceeded, reserve(backend, session.id, 0))
         await budget_for(backend, session.id, 40)
-        async with refused(backend, BudgetExceeded) as caught:
-            await reserve(backend, session.id, 1)
+        caught = await refusal(backend, BudgetExceeded, reserve(backend, session.id, 1))
         assert caught.value.left == -60
 
     async def test_a_reservation_is_made_in_every_budget_that_covers_the_session_or_in_none(
@@ -336,8 +327,7 @@ class BudgetContract:
             await budget_for(backend, None, 1_000, covers="scope", scope="s"),
         ]
         narrow = await budget_for(backend, child.id, 10, covers="tasks")
-        async with refused(backend, BudgetExceeded) as caught:
-            await reserve(backend, child.id, 11)
+        caught = await refusal(backend, BudgetExceeded, reserve(backend, child.id, 11))
         assert caught.value.budget_id == narrow.id
         held = await reserve(backend, child.id, 10)
         assert held.budget_ids == tuple(budget.id for budget in (*roomy, narrow))
@@ -349,8 +339,7 @@ class BudgetContract:
         session = await new_session(backend, scope="s")
         first = await budget_for(backend, None, 5, covers="scope", scope="s")
         await budget_for(backend, session.id, 1)
-        async with refused(backend, BudgetExceeded) as caught:
-            await reserve(backend, session.id, 10)
+        caught = await refusal(backend, BudgetExceeded, reserve(backend, session.id, 10))
         assert caught.value.budget_id == first.id
 
     async def test_where_no_budget_covers_the_session_everything_is_allowed_and_nothing_stored(
@@ -362,8 +351,7 @@ class BudgetContract:
             free = await reserve(backend, session.id, MAX_AMOUNT)
         assert (free.budget_ids, free.tokens, free.picodollars, free.state) == ((), None, None, "held")
         assert await backend.get_reservation(free.id) is None
-        async with refused(backend, ReservationNotFound):
-            await backend.commit_reservation(free.id, Amounts(5))
+        await refusal(backend, ReservationNotFound, backend.commit_reservation(free.id, Amounts(5)))
 
     async def test_of_many_reservations_at_once_no_more_are_made_than_there_is_room_for(self, backend: Backend) -> None:
         parent = await new_session(backend)
@@ -565,8 +553,7 @@ class BudgetContract:
         budget = await budget_for(backend, session.id, MAX_AMOUNT)
         first, second = await reserve(backend, session.id, 1), await reserve(backend, session.id, 1)
         await backend.commit_reservation(first.id, Amounts(MAX_AMOUNT))
-        async with refused(backend, InvalidArgument):
-            await backend.commit_reservation(second.id, Amounts(1))
+        await refusal(backend, InvalidArgument, backend.commit_reservation(second.id, Amounts(1)))
         assert await numbers(backend, budget.id) == (MAX_AMOUNT, 1, -1)
 
     # -- periods ----------------------------------------------------------------------------------------------
@@ -642,8 +629,7 @@ class BudgetContract:
         elsewhere = copy.budget._replace(tz="Mars/Olympus", updated_at=copy.budget.updated_at + 10**6)
         assert await backend.write_budgets([replace(copy, budget=elsewhere)]) == ["written"]
         told = f"{made.id} of all sessions per day, set it again with another tz: 'Mars/Olympus'"
-        with pytest.raises(InvalidArgument, match=told):
-            await reserve(backend, session.id, 1)
+        await raises(InvalidArgument, reserve(backend, session.id, 1), match=told)
         (listed,) = await backend.list_budgets(scope=None, after=None, limit=9)
         assert (listed, listed.ends_us) == (await backend.get_budget(made.id), None)
         assert told in str(listed.fault)

@@ -15,7 +15,7 @@ from flue_py.db.sqlite.runner import open_memory
 from flue_py.errors import BudgetExceeded, EntryNotFound, IdempotencyConflict, SessionExists
 from flue_py.sessions.store import Store
 from flue_py.transfer.copy import copy_store
-from tests.checks import refused, unchanged
+from tests.checks import raises, refusal, unchanged
 from tests.samples import UNKNOWN, add, assistant, new_session, path_ids, placed, session_info, talk, tree_ids, user
 from tests.sources import counted_sources
 from tests.tables import inputs
@@ -94,8 +94,7 @@ class CopyContract:
         assert await other.move(session.id, None, idempotency_key="move") == replace(moved, replayed=True)
         assert (await other.fork(session.id, STORED, NewSession(title="f"), idempotency_key="fork")).id == fork.id
         assert (await other.create_task(session.id, "t", NewSession(), idempotency_key="task")).id == task.id
-        async with refused(other, IdempotencyConflict):
-            await other.append(session.id, [user("else")], idempotency_key="append")
+        await refusal(other, IdempotencyConflict, other.append(session.id, [user("else")], idempotency_key="append"))
 
     async def test_a_copy_goes_on_as_the_first_store_would(self, backend: Backend, other: Backend) -> None:
         session = await make_everything(backend)
@@ -168,8 +167,7 @@ class CopyContract:
         assert await other.held_amounts(own.id) == await backend.held_amounts(own.id)
         # What was under way goes on in the copy.
         await other.commit_reservation(taken[2].id, Amounts(300, 5))
-        with pytest.raises(BudgetExceeded):
-            await other.reserve(session.id, Amounts(700, 1), LONG)
+        await raises(BudgetExceeded, other.reserve(session.id, Amounts(700, 1), LONG))
 
     async def test_a_budget_that_was_changed_later_in_the_source_replaces_its_copy(
         self, backend: Backend, other: Backend
@@ -540,8 +538,7 @@ class CatchUpContract:
         (copy,) = await whole_trees(source)
         (standing,) = await target.compare_trees([copy.head])
         assert standing.state == "refused"
-        async with refused(target, SessionExists) as caught:
-            await target.write_whole_tree(copy)
+        caught = await refusal(target, SessionExists, target.write_whole_tree(copy))
         async with unchanged(target):
             report = await copy_store(Store(source), Store(target))
         assert [(each.session_id, each.reason) for each in report.refused] == [
@@ -593,15 +590,13 @@ class CatchUpContract:
         before = existing(await backend.read_whole_tree((await backend.list_trees(-1, 1))[0].tree_id))
         await add(backend, session.id, user("later"))
         await copied(backend, other)
-        async with refused(other, SessionExists) as caught:
-            await other.write_whole_tree(before)
+        caught = await refusal(other, SessionExists, other.write_whole_tree(before))
         assert "later revision" in str(caught.value)
         await add(backend, session.id, user("latest"))
         (after,) = await whole_trees(backend)
         lost = next(entry.id for entry in after.entries if entry.depth == 2)
         other_way = [entry._replace(id="went-another-way") if entry.id == lost else entry for entry in after.entries]
-        async with refused(other, SessionExists) as caught:
-            await other.write_whole_tree(replace(after, entries=other_way))
+        caught = await refusal(other, SessionExists, other.write_whole_tree(replace(after, entries=other_way)))
         assert lost in str(caught.value)
 
     async def test_an_id_that_was_used_again_is_another_session(self, backend: Backend, other: Backend) -> None:
@@ -630,8 +625,7 @@ class CatchUpContract:
         await other.create_session(NewSession(id="theirs"))
         await add(other, "theirs", placed(assistant("paid", tokens=4), "the-call"))
         (copy,) = await whole_trees(backend)
-        async with refused(other, SessionExists) as caught:
-            await other.write_whole_tree(copy)
+        caught = await refusal(other, SessionExists, other.write_whole_tree(copy))
         assert "the-call" in str(caught.value)
         assert "'theirs'" in str(caught.value)
         await backend.delete_tree(session.id)

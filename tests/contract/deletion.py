@@ -28,7 +28,7 @@ from flue_py.core.sessions import (
 from flue_py.core.usage import PaidCall, UsageTotals
 from flue_py.db.backend import MAX_TASK_DEPTH, Backend
 from flue_py.errors import InvalidArgument, LeafConflict, SessionExists, SessionNotFound, TaskDepthExceeded
-from tests.checks import Refusals, refused, unchanged
+from tests.checks import Refusals, raises, refusal, refused, unchanged
 from tests.samples import (
     UNKNOWN,
     Snapshot,
@@ -209,8 +209,7 @@ class TaskContract:
             child = await backend.create_task(current, "t", NewSession())
             assert child.metadata["depth"] == depth
             current = child.id
-        async with refused(backend, TaskDepthExceeded) as caught:
-            await backend.create_task(current, "too deep", NewSession())
+        caught = await refusal(backend, TaskDepthExceeded, backend.create_task(current, "too deep", NewSession()))
         assert str(MAX_TASK_DEPTH) in str(caught.value)
         assert (await backend.create_task(root, "beside", NewSession())).metadata["depth"] == 1
 
@@ -233,8 +232,7 @@ class TaskContract:
         parent = await new_session(backend, key="k")
         refusals = Refusals(backend)
         for new in (NewSession(key="k"), NewSession(id=parent.id)):
-            async with refusals.refused(SessionExists):
-                await backend.create_task(parent.id, "t", new)
+            await refusals.of(SessionExists, backend.create_task(parent.id, "t", new))
 
     # -- how tasks end --------------------------------------------------------------------------------------------
 
@@ -283,8 +281,7 @@ class TaskContract:
         await backend.link_task(two.id, child.id, "shared")
         await backend.link_task(child.id, child.id, "self")
         before = await session_info(backend, child.id)
-        async with refused(backend, LeafConflict):
-            await backend.end_task(child.id, "done", expected=UNKNOWN)
+        await refusal(backend, LeafConflict, backend.end_task(child.id, "done", expected=UNKNOWN))
         ended = await backend.end_task(child.id, "done", summary="s", expected=Seen(None, before.revision))
         assert ended.revision == before.revision + 1
         told = [(await backend.task_links(each))[0] for each in (one.id, two.id, child.id)]
@@ -302,15 +299,12 @@ class TaskContract:
         waiting = await backend.create_session(NewSession(kind="task"))
         refusals = Refusals(backend)
         for session in (root, waiting):
-            async with refusals.refused(InvalidArgument) as caught:
-                await backend.end_task(session.id, "done")
+            caught = await refusals.of(InvalidArgument, backend.end_task(session.id, "done"))
             assert "is the task of no session" in str(caught.value)
-        async with refusals.refused(SessionNotFound):
-            await backend.end_task(UNKNOWN, "done")
+        await refusals.of(SessionNotFound, backend.end_task(UNKNOWN, "done"))
         child = await backend.create_task(root.id, "t", NewSession())
         for status, summary in (("running", None), ("", None), (None, None), ("done", "\0"), ("done", "x" * 20_001)):
-            async with refused(backend, InvalidArgument):
-                await backend.end_task(child.id, status, summary=summary)  # type: ignore[arg-type]
+            await refusal(backend, InvalidArgument, backend.end_task(child.id, status, summary=summary))  # type: ignore[arg-type]
 
     async def test_an_end_is_a_change_that_copies_notice(self, backend: Backend) -> None:
         parent = await new_session(backend)
@@ -381,8 +375,7 @@ class TaskContract:
         await backend.link_task(root.id, "three", "again")
         depths = [await backend.create_task(name, "new", NewSession(), max_depth=9) for name in names]
         assert [info.metadata["depth"] for info in depths] == [2, 3, 4]
-        async with refused(backend, TaskDepthExceeded):
-            await backend.create_task("three", "newer", NewSession(), max_depth=3)
+        await refusal(backend, TaskDepthExceeded, backend.create_task("three", "newer", NewSession(), max_depth=3))
 
     async def test_a_depth_that_a_link_changes_is_a_revision_that_copies_notice(self, backend: Backend) -> None:
         root = await new_session(backend)
@@ -444,14 +437,10 @@ class TaskContract:
     async def test_tasks_and_links_of_a_session_that_is_not_there_are_refused(self, backend: Backend) -> None:
         session = await new_session(backend)
         refusals = Refusals(backend)
-        async with refusals.refused(SessionNotFound):
-            await backend.create_task(UNKNOWN, "t", NewSession())
-        async with refusals.refused(SessionNotFound):
-            await backend.link_task(UNKNOWN, session.id, "t")
-        async with refusals.refused(SessionNotFound):
-            await backend.task_links(UNKNOWN)
-        async with refusals.refused(SessionNotFound):
-            await backend.task_parents(UNKNOWN)
+        await refusals.of(SessionNotFound, backend.create_task(UNKNOWN, "t", NewSession()))
+        await refusals.of(SessionNotFound, backend.link_task(UNKNOWN, session.id, "t"))
+        await refusals.of(SessionNotFound, backend.task_links(UNKNOWN))
+        await refusals.of(SessionNotFound, backend.task_parents(UNKNOWN))
 
 
 class DeletionContract:
@@ -476,13 +465,10 @@ class DeletionContract:
         session = await new_session(backend, *talk(2), key="k")
         await backend.delete_tree(session.id)
         again = await new_session(backend, user("new"), key="k")
-        with pytest.raises(SessionNotFound):
-            await backend.read_path(session.id)
+        await raises(SessionNotFound, backend.read_path(session.id))
         async with unchanged(backend):
-            with pytest.raises(SessionNotFound):
-                await backend.append(session.id, [user()])
-            with pytest.raises(SessionNotFound):
-                await backend.move(session.id, None)
+            await raises(SessionNotFound, backend.append(session.id, [user()]))
+            await raises(SessionNotFound, backend.move(session.id, None))
         assert await backend.get_session_by_key("k", "") == again
 
     async def test_deleting_what_is_not_there_is_no_error(self, backend: Backend) -> None:

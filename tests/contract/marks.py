@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from flue_py.core.entries import NewEntry
 from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.sessions import STORED, LeafChoice, Mark, NewSession
 from flue_py.db.backend import Backend
 from flue_py.errors import EntryNotFound, InvalidArgument, SessionExists, SessionNotFound
-from tests.checks import Refusals, unchanged
+from tests.checks import Refusals, raises, unchanged
 from tests.samples import (
     UNKNOWN,
     add,
@@ -144,12 +142,9 @@ class MarkContract:
         refusals = Refusals(backend)
         for pinned in (True, False):
             for entry_id in (UNKNOWN, other.leaf_id or "", "a\0", "\ud800"):
-                async with refusals.refused(EntryNotFound):
-                    await backend.set_pin(session.id, entry_id, pinned)
-            async with refusals.refused(InvalidArgument):
-                await backend.set_pin(session.id, setting, pinned)
-            async with refusals.refused(SessionNotFound):
-                await backend.set_pin(UNKNOWN, setting, pinned)
+                await refusals.of(EntryNotFound, backend.set_pin(session.id, entry_id, pinned))
+            await refusals.of(InvalidArgument, backend.set_pin(session.id, setting, pinned))
+            await refusals.of(SessionNotFound, backend.set_pin(UNKNOWN, setting, pinned))
 
     async def test_an_exclusion_leaves_out_an_entry_or_a_part_and_is_taken_back(self, backend: Backend) -> None:
         session = await new_session(backend)
@@ -321,8 +316,7 @@ class ForkContract:
         assert await backend.get_entry(fork.id, mine[0]) is None
         assert await backend.get_entry(session.id, theirs[0]) is None
         for session_id, foreign in ((fork.id, mine[0]), (session.id, theirs[0])):
-            with pytest.raises(EntryNotFound):
-                await backend.read_path(session_id, leaf=foreign)
+            await raises(EntryNotFound, backend.read_path(session_id, leaf=foreign))
 
     async def test_a_fork_sees_its_line_and_no_siblings_of_it(self, backend: Backend) -> None:
         session = await new_session(backend)
@@ -357,23 +351,20 @@ class ForkContract:
         other = await new_session(backend, user())
         refusals = Refusals(backend)
         for at in (UNKNOWN, forked, other.leaf_id):
-            async with refusals.refused(EntryNotFound):
-                await backend.fork(session.id, at, NewSession())
+            await refusals.of(EntryNotFound, backend.fork(session.id, at, NewSession()))
 
     async def test_a_fork_with_a_taken_key_or_id_is_refused(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2), key="k", scope="a")
         refusals = Refusals(backend)
         for new in (NewSession(key="k"), NewSession(id=session.id)):
-            async with refusals.refused(SessionExists):
-                await backend.fork(session.id, STORED, new)
+            await refusals.of(SessionExists, backend.fork(session.id, STORED, new))
         await backend.create_session(NewSession(key="elsewhere", scope="b"))
         assert (await backend.fork(session.id, STORED, NewSession(key="elsewhere"))).scope == "a"
 
     async def test_a_fork_of_a_session_that_is_not_there_is_refused(self, backend: Backend) -> None:
         refusals = Refusals(backend)
         for at in (STORED, None, UNKNOWN):
-            async with refusals.refused(SessionNotFound):
-                await backend.fork(UNKNOWN, at, NewSession())
+            await refusals.of(SessionNotFound, backend.fork(UNKNOWN, at, NewSession()))
 
     async def test_a_fork_below_a_branch_summary_lists_what_it_inherited_root_first(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
@@ -526,5 +517,4 @@ class ForkMarkContract:
         assert await backend.get_session_by_key("k", "b") == fork
         assert await backend.get_session_by_key("k", "a") is None
         assert await backend.fork(session.id, STORED, new, scope="b", idempotency_key="once") == fork
-        with pytest.raises(SessionExists):
-            await backend.fork(session.id, STORED, NewSession(id="mine"))
+        await raises(SessionExists, backend.fork(session.id, STORED, NewSession(id="mine")))

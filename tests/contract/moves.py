@@ -9,7 +9,7 @@ from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import STORED, Edit, LogLine, Mark, Navigated, NewSession, Note
 from flue_py.db.backend import Backend
 from flue_py.errors import EntryNotFound, InvalidArgument, InvalidEntry, LeafConflict, SessionNotFound
-from tests.checks import Refusals, refused, unchanged
+from tests.checks import Refusals, raises, refusal, unchanged
 from tests.samples import (
     UNKNOWN,
     add,
@@ -111,8 +111,7 @@ class MoveContract:
         (own,) = await add(backend, fork.id, user())
         await backend.move(fork.id, second)
         assert await tree_ids(backend, fork.id) == [first, second, own]
-        async with refused(backend, EntryNotFound):
-            await backend.move(fork.id, third)
+        await refusal(backend, EntryNotFound, backend.move(fork.id, third))
 
     @inputs("where", ["nowhere", "another tree", "the fork of it"])
     async def test_a_move_to_what_the_session_does_not_see_is_refused(self, backend: Backend, where: str) -> None:
@@ -123,13 +122,11 @@ class MoveContract:
             "another tree": (await new_session(backend, user())).leaf_id,
             "the fork of it": (await add(backend, fork.id, user()))[0],
         }
-        async with refused(backend, EntryNotFound) as caught:
-            await backend.move(session.id, elsewhere[where])
+        caught = await refusal(backend, EntryNotFound, backend.move(session.id, elsewhere[where]))
         assert (caught.value.session_id, caught.value.entry_id) == (session.id, elsewhere[where])
 
     async def test_a_move_of_a_session_that_is_not_there_is_refused(self, backend: Backend) -> None:
-        async with refused(backend, SessionNotFound):
-            await backend.move(UNKNOWN, None)
+        await refusal(backend, SessionNotFound, backend.move(UNKNOWN, None))
 
     # -- retraction -----------------------------------------------------------------------------------------------
 
@@ -155,31 +152,20 @@ class MoveContract:
         await backend.retract(session.id, failed)
         (first,) = await path_ids(backend, session.id)
         refusals = Refusals(backend)
-        async with refusals.refused(EntryNotFound):
-            await backend.move(session.id, failed)
-        async with refusals.refused(EntryNotFound):
-            await backend.append(session.id, [user()], expected=failed, on_conflict="branch")
-        async with refusals.refused(EntryNotFound):
-            await backend.append(session.id, [compaction(failed)])
-        async with refusals.refused(EntryNotFound):
-            await backend.import_entries(session.id, [placed(user(), "x", failed)], leaf="x")
-        async with refusals.refused(EntryNotFound):
-            await backend.import_entries(session.id, [], leaf=failed)
-        async with refusals.refused(EntryNotFound):
-            await backend.fork(session.id, failed, NewSession())
-        async with refusals.refused(EntryNotFound):
-            await backend.set_label(session.id, failed, "x")
-        async with refusals.refused(EntryNotFound):
-            await backend.is_ancestor(session.id, first, failed)
+        await refusals.of(EntryNotFound, backend.move(session.id, failed))
+        await refusals.of(EntryNotFound, backend.append(session.id, [user()], expected=failed, on_conflict="branch"))
+        await refusals.of(EntryNotFound, backend.append(session.id, [compaction(failed)]))
+        await refusals.of(EntryNotFound, backend.import_entries(session.id, [placed(user(), "x", failed)], leaf="x"))
+        await refusals.of(EntryNotFound, backend.import_entries(session.id, [], leaf=failed))
+        await refusals.of(EntryNotFound, backend.fork(session.id, failed, NewSession()))
+        await refusals.of(EntryNotFound, backend.set_label(session.id, failed, "x"))
+        await refusals.of(EntryNotFound, backend.is_ancestor(session.id, first, failed))
         for read in (backend.read_path, backend.read_context, backend.read_turns):
-            with pytest.raises(EntryNotFound):
-                await read(session.id, leaf=failed)
-        with pytest.raises(EntryNotFound):
-            await backend.read_usage(session.id, None, leaf=failed)
+            await raises(EntryNotFound, read(session.id, leaf=failed))
+        await raises(EntryNotFound, backend.read_usage(session.id, None, leaf=failed))
         assert not (await backend.read_usage(session.id, failed)).on_path
         assert entries_of(await backend.read_path_since(session.id, failed)) == []
-        async with refusals.refused(InvalidEntry):
-            await backend.append(session.id, [placed(user(), failed)])
+        await refusals.of(InvalidEntry, backend.append(session.id, [placed(user(), failed)]))
 
     async def test_a_retraction_holds_for_one_session_alone(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
@@ -320,10 +306,8 @@ class MoveContract:
         refusals = Refusals(backend)
         for entry_id in (UNKNOWN, other.leaf_id):
             for label in ("x", None):
-                async with refusals.refused(EntryNotFound):
-                    await backend.set_label(session.id, entry_id, label)
-        async with refusals.refused(SessionNotFound):
-            await backend.set_label(UNKNOWN, other.leaf_id, "x")
+                await refusals.of(EntryNotFound, backend.set_label(session.id, entry_id, label))
+        await refusals.of(SessionNotFound, backend.set_label(UNKNOWN, other.leaf_id, "x"))
 
 
 class NavigationContract:
@@ -380,12 +364,9 @@ class NavigationContract:
         ids = await path_ids(backend, session.id)
         summary = NewEntry.branch_summary("left", from_id=None)
         async with unchanged(backend):
-            with pytest.raises(LeafConflict):
-                await backend.navigate(session.id, ids[0], summary=summary, expected=ids[0])
-            with pytest.raises(EntryNotFound):
-                await backend.navigate(session.id, UNKNOWN, summary=summary)
-            with pytest.raises(EntryNotFound):
-                await backend.navigate(session.id, ids[0], label="x", labelled=UNKNOWN)
+            await raises(LeafConflict, backend.navigate(session.id, ids[0], summary=summary, expected=ids[0]))
+            await raises(EntryNotFound, backend.navigate(session.id, UNKNOWN, summary=summary))
+            await raises(EntryNotFound, backend.navigate(session.id, ids[0], label="x", labelled=UNKNOWN))
 
 
 class UndoContract:
@@ -574,10 +555,8 @@ class UndoContract:
 
     async def test_undo_and_redo_in_a_session_that_is_not_there_are_refused(self, backend: Backend) -> None:
         refusals = Refusals(backend)
-        async with refusals.refused(SessionNotFound):
-            await backend.undo(UNKNOWN)
-        async with refusals.refused(SessionNotFound):
-            await backend.redo(UNKNOWN)
+        await refusals.of(SessionNotFound, backend.undo(UNKNOWN))
+        await refusals.of(SessionNotFound, backend.redo(UNKNOWN))
 
 
 class LogContract:
@@ -786,19 +765,16 @@ class LogContract:
         await backend.set_label(session.id, entry, "x")
         await backend.set_label(session.id, entry, "y")
         await backend.retract(session.id, entry)
-        async with refused(backend, EntryNotFound):
-            await backend.go_back(session.id, 2)
+        await refusal(backend, EntryNotFound, backend.go_back(session.id, 2))
 
     @inputs("revision", [2, 1000, 2**62])
     async def test_a_revision_that_was_not_yet_is_refused(self, backend: Backend, revision: int) -> None:
         session = await new_session(backend, *talk(2))
-        async with refused(backend, InvalidArgument):
-            await backend.go_back(session.id, revision)
+        await refusal(backend, InvalidArgument, backend.go_back(session.id, revision))
 
     async def test_going_back_builds_on_the_leaf_that_is_named(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
-        async with refused(backend, LeafConflict):
-            await backend.go_back(session.id, 0, expected=None)
+        await refusal(backend, LeafConflict, backend.go_back(session.id, 0, expected=None))
         assert await backend.go_back(session.id, 0, expected=session.leaf_id) is not None
 
     async def test_who_and_why_are_kept_as_given_up_to_a_length(self, backend: Backend) -> None:
@@ -814,10 +790,8 @@ class LogContract:
 
     async def test_the_log_of_a_session_that_is_not_there_is_refused(self, backend: Backend) -> None:
         refusals = Refusals(backend)
-        async with refusals.refused(SessionNotFound):
-            await backend.read_log(UNKNOWN, before=None, limit=5)
-        async with refusals.refused(SessionNotFound):
-            await backend.go_back(UNKNOWN, 0)
+        await refusals.of(SessionNotFound, backend.read_log(UNKNOWN, before=None, limit=5))
+        await refusals.of(SessionNotFound, backend.go_back(UNKNOWN, 0))
 
 
 class MergingContract:
@@ -864,14 +838,10 @@ class MergingContract:
         session = await new_session(backend, *talk(2))
         fork = await backend.fork(session.id, STORED, NewSession())
         (theirs,) = await add(backend, fork.id, user())
-        with pytest.raises(SessionNotFound):
-            await backend.common_ancestor(UNKNOWN, session.id)
-        with pytest.raises(SessionNotFound):
-            await backend.common_ancestor(session.id, UNKNOWN)
-        with pytest.raises(EntryNotFound):
-            await backend.common_ancestor(session.id, fork.id, leaf=theirs)
-        with pytest.raises(EntryNotFound):
-            await backend.common_ancestor(fork.id, session.id, other_leaf=theirs)
+        await raises(SessionNotFound, backend.common_ancestor(UNKNOWN, session.id))
+        await raises(SessionNotFound, backend.common_ancestor(session.id, UNKNOWN))
+        await raises(EntryNotFound, backend.common_ancestor(session.id, fork.id, leaf=theirs))
+        await raises(EntryNotFound, backend.common_ancestor(fork.id, session.id, other_leaf=theirs))
 
     async def test_an_append_is_recalled_by_its_key(self, backend: Backend) -> None:
         session = await new_session(backend)
@@ -881,5 +851,4 @@ class MergingContract:
         assert await backend.recall_append(session.id, "a") == replace(first, replayed=True)
         assert await backend.recall_append(session.id, "b") is None
         assert await backend.recall_append(session.id, "c") is None
-        with pytest.raises(SessionNotFound):
-            await backend.recall_append(UNKNOWN, "a")
+        await raises(SessionNotFound, backend.recall_append(UNKNOWN, "a"))

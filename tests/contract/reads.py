@@ -6,7 +6,6 @@ import base64
 from contextlib import aclosing
 
 import anyio
-import pytest
 from anyio.lowlevel import checkpoint
 
 from flue_py.core.context import project
@@ -15,6 +14,7 @@ from flue_py.core.ledger import NewBudget
 from flue_py.core.sessions import STORED, LeafChoice, NewSession
 from flue_py.db.backend import Backend
 from flue_py.errors import AmbiguousId, EntryNotFound, SessionNotFound
+from tests.checks import raises
 from tests.samples import (
     UNKNOWN,
     add,
@@ -209,32 +209,21 @@ class ReadContract:
         }
         at = elsewhere[leaf]
         for read in (backend.read_path, backend.read_context, backend.read_turns):
-            with pytest.raises(EntryNotFound):
-                await read(session.id, leaf=at)
-        with pytest.raises(EntryNotFound):
-            await backend.read_path_since(session.id, None, leaf=at)
-        with pytest.raises(EntryNotFound):
-            await backend.read_usage(session.id, None, leaf=at)
+            await raises(EntryNotFound, read(session.id, leaf=at))
+        await raises(EntryNotFound, backend.read_path_since(session.id, None, leaf=at))
+        await raises(EntryNotFound, backend.read_usage(session.id, None, leaf=at))
 
     async def test_reads_of_a_session_that_is_not_there_are_refused(self, backend: Backend) -> None:
         await new_session(backend, user())
         for read in (backend.read_path, backend.read_context, backend.read_turns, backend.read_tree):
-            with pytest.raises(SessionNotFound):
-                await read(UNKNOWN)
-        with pytest.raises(SessionNotFound):
-            await backend.read_path_since(UNKNOWN, None)
-        with pytest.raises(SessionNotFound):
-            await backend.read_usage(UNKNOWN, None)
-        with pytest.raises(SessionNotFound):
-            await backend.get_entry(UNKNOWN, UNKNOWN)
-        with pytest.raises(SessionNotFound):
-            await backend.match_entry_ids(UNKNOWN, "")
-        with pytest.raises(SessionNotFound):
-            await backend.is_ancestor(UNKNOWN, UNKNOWN, UNKNOWN)
-        with pytest.raises(SessionNotFound):
-            await backend.changes(UNKNOWN, 0, 10)
-        with pytest.raises(SessionNotFound):
-            await backend.read_marks(UNKNOWN)
+            await raises(SessionNotFound, read(UNKNOWN))
+        await raises(SessionNotFound, backend.read_path_since(UNKNOWN, None))
+        await raises(SessionNotFound, backend.read_usage(UNKNOWN, None))
+        await raises(SessionNotFound, backend.get_entry(UNKNOWN, UNKNOWN))
+        await raises(SessionNotFound, backend.match_entry_ids(UNKNOWN, ""))
+        await raises(SessionNotFound, backend.is_ancestor(UNKNOWN, UNKNOWN, UNKNOWN))
+        await raises(SessionNotFound, backend.changes(UNKNOWN, 0, 10))
+        await raises(SessionNotFound, backend.read_marks(UNKNOWN))
 
     # -- contexts -------------------------------------------------------------------------------------------------
 
@@ -438,8 +427,7 @@ class ReadContract:
         assert await backend.is_ancestor(fork.id, first, own) is True
         assert await backend.is_ancestor(fork.id, own, second) is False
         for entry_id, of in ((UNKNOWN, first), (first, UNKNOWN), (own, first), (first, own)):
-            with pytest.raises(EntryNotFound):
-                await backend.is_ancestor(session.id, entry_id, of)
+            await raises(EntryNotFound, backend.is_ancestor(session.id, entry_id, of))
 
     # -- the feed -------------------------------------------------------------------------------------------------
 
@@ -720,16 +708,13 @@ class EndContract:
         await backend.retract(session.id, leaf)
         assert await end_ids(backend, session.id, 2) == ids[-2:]
         assert await end_ids(backend, fork.id, 2) == [ids[-1], leaf]
-        with pytest.raises(EntryNotFound):
-            await backend.read_path_end(session.id, 2, leaf=leaf)
+        await raises(EntryNotFound, backend.read_path_end(session.id, 2, leaf=leaf))
 
     async def test_an_end_of_what_is_not_there_is_refused(self, backend: Backend) -> None:
         session = await new_session(backend, user())
         for read in (backend.read_path_end, backend.read_context_end):
-            with pytest.raises(SessionNotFound):
-                await read(UNKNOWN, 1)
-            with pytest.raises(EntryNotFound):
-                await read(session.id, 1, leaf=UNKNOWN)
+            await raises(SessionNotFound, read(UNKNOWN, 1))
+            await raises(EntryNotFound, read(session.id, 1, leaf=UNKNOWN))
 
 
 class EntryContract:
@@ -921,12 +906,10 @@ class EntryContract:
         first = await new_session(backend, placed(user("one"), "same"))
         second = await new_session(backend, placed(user("two"), "same"))
         fork = await backend.fork(second.id, STORED, NewSession())
-        with pytest.raises(AmbiguousId, match="entry 'same' is in several histories") as caught:
-            await backend.find_entry("same")
+        caught = await raises(AmbiguousId, backend.find_entry("same"), match="entry 'same' is in several histories")
         assert caught.value.matches == tuple(sorted((first.id, second.id)))
         await backend.delete_tree(second.id)
-        with pytest.raises(AmbiguousId) as caught:
-            await backend.find_entry("same")
+        caught = await raises(AmbiguousId, backend.find_entry("same"))
         assert caught.value.matches == tuple(sorted((first.id, fork.id)))
         await backend.delete_tree(first.id)
         assert existing(await backend.find_entry("same")).message.content == "two"
@@ -969,8 +952,7 @@ class EntryContract:
         assert await child_ids(backend, fork.id, first) == [own]
         assert await child_ids(backend, later.id, first) == [second, third]
         assert await child_ids(backend, fork.id, None) == [first]
-        with pytest.raises(EntryNotFound):
-            await backend.children(fork.id, second)
+        await raises(EntryNotFound, backend.children(fork.id, second))
         await backend.delete_tree(session.id)
         assert await child_ids(backend, later.id, first) == [second, third]
         assert await child_ids(backend, fork.id, first) == [own]
@@ -982,8 +964,7 @@ class EntryContract:
         await backend.retract(session.id, second)
         assert await child_ids(backend, session.id, first) == []
         assert await child_ids(backend, fork.id, first) == [second]
-        with pytest.raises(EntryNotFound):
-            await backend.children(session.id, second)
+        await raises(EntryNotFound, backend.children(session.id, second))
 
     # -- page by page ---------------------------------------------------------------------------------------------
 
@@ -1052,16 +1033,11 @@ class EntryContract:
         first, second = ids_of(await path_of(backend, session.id))
         fork = await backend.fork(session.id, first, NewSession())
         for after in (UNKNOWN, "", second):
-            with pytest.raises(EntryNotFound):
-                await backend.read_entries(fork.id, after=after)
-        with pytest.raises(SessionNotFound):
-            await backend.read_entries(UNKNOWN)
+            await raises(EntryNotFound, backend.read_entries(fork.id, after=after))
+        await raises(SessionNotFound, backend.read_entries(UNKNOWN))
 
     async def test_looking_up_in_a_session_that_is_not_there_is_refused(self, backend: Backend) -> None:
-        with pytest.raises(SessionNotFound):
-            await backend.get_entries(UNKNOWN, [UNKNOWN])
-        with pytest.raises(SessionNotFound):
-            await backend.children(UNKNOWN, None)
+        await raises(SessionNotFound, backend.get_entries(UNKNOWN, [UNKNOWN]))
+        await raises(SessionNotFound, backend.children(UNKNOWN, None))
         session = await new_session(backend, user())
-        with pytest.raises(EntryNotFound):
-            await backend.children(session.id, UNKNOWN)
+        await raises(EntryNotFound, backend.children(session.id, UNKNOWN))

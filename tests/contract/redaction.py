@@ -12,6 +12,7 @@ from flue_py.core.redaction import REDACTED
 from flue_py.core.sessions import NewSession, Note, Seen
 from flue_py.db.backend import Backend
 from flue_py.errors import EntryNotFound, InvalidArgument, RevisionConflict
+from tests.checks import raises
 from tests.samples import (
     UNKNOWN,
     add,
@@ -171,8 +172,7 @@ class RedactionContract:
         for entry_id in (UNKNOWN, theirs, "\0"):
             with pytest.raises(EntryNotFound, match="it may belong to another session"):
                 await backend.redact(info.id, [mine, entry_id], note=NOTE)
-        with pytest.raises(RevisionConflict):
-            await backend.redact(info.id, [mine], expected=Seen(revision=9), note=NOTE)
+        await raises(RevisionConflict, backend.redact(info.id, [mine], expected=Seen(revision=9), note=NOTE))
         assert (await path_of(backend, info.id))[0].fields["content"] == SECRET
 
     async def test_a_retracted_entry_can_be_redacted_and_comes_back_as_a_tombstone(self, backend: Backend) -> None:

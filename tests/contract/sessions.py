@@ -32,7 +32,7 @@ from flue_py.core.usage import NO_USAGE, PaidCall, UsageTotals
 from flue_py.db.backend import Backend
 from flue_py.db.sqlite.runner import open_memory
 from flue_py.errors import EntryNotFound, InvalidArgument, SessionExists, SessionNotFound
-from tests.checks import naming, refused, unchanged
+from tests.checks import naming, raises, refusal, unchanged
 from tests.samples import (
     UNKNOWN,
     add,
@@ -269,14 +269,12 @@ class SessionContract:
 
     async def test_a_taken_session_id_is_refused(self, backend: Backend) -> None:
         await backend.create_session(NewSession(id="taken"))
-        async with refused(backend, SessionExists) as caught:
-            await backend.create_session(NewSession(id="taken", key="other"))
+        caught = await refusal(backend, SessionExists, backend.create_session(NewSession(id="taken", key="other")))
         assert "'taken'" in str(caught.value)
 
     async def test_a_key_is_unique_within_its_scope(self, backend: Backend) -> None:
         here = await backend.create_session(NewSession(key="triage", scope="a"))
-        async with refused(backend, SessionExists) as caught:
-            await backend.create_session(NewSession(key="triage", scope="a"))
+        caught = await refusal(backend, SessionExists, backend.create_session(NewSession(key="triage", scope="a")))
         assert "'triage'" in str(caught.value)
         there = await backend.create_session(NewSession(key="triage", scope="b"))
         assert await backend.get_session_by_key("triage", "a") == here
@@ -287,8 +285,7 @@ class SessionContract:
         empty = await backend.create_session(NewSession(key=""))
         await backend.create_session(NewSession(key=None))
         assert await backend.get_session_by_key("", "") == empty
-        async with refused(backend, SessionExists):
-            await backend.create_session(NewSession(key=""))
+        await refusal(backend, SessionExists, backend.create_session(NewSession(key="")))
 
     async def test_keys_that_differ_in_case_or_normal_form_are_different(self, backend: Backend) -> None:
         keys = ["triage", "Triage", "caf\u00e9", "cafe\u0301", " triage", "triage "]
@@ -375,8 +372,7 @@ class SessionContract:
     @inputs("cursor", ["", "nonsense", "é", "AAAA", "-1", "bnVsbA==", "W10=", "\ud800", "1.2"])
     async def test_a_malformed_cursor_is_refused(self, backend: Backend, cursor: str) -> None:
         await new_session(backend)
-        with pytest.raises(InvalidArgument):
-            await backend.list_sessions(scope=None, kind=None, limit=3, cursor=cursor)
+        await raises(InvalidArgument, backend.list_sessions(scope=None, kind=None, limit=3, cursor=cursor))
 
     async def test_session_ids_are_matched_by_prefix_in_order(self, backend: Backend) -> None:
         for session_id in ("ab2", "ab1", "AB3", "b", "a%c", "a_d", "aé"):
@@ -416,8 +412,7 @@ class SessionContract:
         assert (change.from_id, change.to_id) == (None, None)
 
     async def test_an_update_of_a_session_that_is_not_there_is_refused(self, backend: Backend) -> None:
-        async with refused(backend, SessionNotFound) as caught:
-            await backend.update_session(UNKNOWN, title="x")
+        caught = await refusal(backend, SessionNotFound, backend.update_session(UNKNOWN, title="x"))
         assert UNKNOWN in str(caught.value)
 
     # -- what the row counts ----------------------------------------------------------------------------------
@@ -483,8 +478,7 @@ class SettingsContract:
 
     async def test_settings_at_what_the_session_does_not_see_are_refused(self, backend: Backend) -> None:
         session = await new_session(backend, user())
-        async with refused(backend, EntryNotFound):
-            await backend.read_settings(session.id, leaf=UNKNOWN)
+        await refusal(backend, EntryNotFound, backend.read_settings(session.id, leaf=UNKNOWN))
 
 
 class ActivityContract:
@@ -752,8 +746,7 @@ class ListingContract:
         def edit(_: str) -> str:
             raise InvalidArgument("metadata: too large")
 
-        async with refused(backend, InvalidArgument):
-            await backend.update_session(session.id, title="new", metadata_text=edit)
+        await refusal(backend, InvalidArgument, backend.update_session(session.id, title="new", metadata_text=edit))
         assert (await session_info(backend, session.id)).title is None
 
 

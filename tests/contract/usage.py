@@ -17,7 +17,7 @@ from flue_py.core.sessions import STORED, NewSession
 from flue_py.core.usage import MAX_AMOUNT, Cost, Paid, PaidCall, Usage, read_call
 from flue_py.db.backend import Backend
 from flue_py.errors import CallConflict, EntryNotFound, InvalidEntry, SessionNotFound
-from tests.checks import check_window, refused, unchanged
+from tests.checks import check_window, raises, refusal, refused, unchanged
 from tests.samples import (
     UNKNOWN,
     add,
@@ -167,11 +167,9 @@ class UsageContract:
 
     async def test_a_total_beyond_the_stored_range_is_refused(self, backend: Backend) -> None:
         session = await new_session(backend, user(), assistant(tokens=MAX_AMOUNT))
-        async with refused(backend, InvalidEntry):
-            await backend.append(session.id, [user(), assistant(tokens=1)])
+        await refusal(backend, InvalidEntry, backend.append(session.id, [user(), assistant(tokens=1)]))
         await backend.move(session.id, None)
-        async with refused(backend, InvalidEntry):
-            await backend.append(session.id, [assistant(tokens=MAX_AMOUNT)])
+        await refusal(backend, InvalidEntry, backend.append(session.id, [assistant(tokens=MAX_AMOUNT)]))
 
     async def test_an_entry_that_is_not_counted_adds_nothing(self, backend: Backend) -> None:
         copied = replace(assistant(tokens=9, dollars=0.5), counted=False)
@@ -415,8 +413,7 @@ class LedgerContract:
         assert (len(made), await spent(backend, session.id)) == (3, (3, 3))
 
     async def test_a_call_of_a_session_that_is_not_there_is_refused(self, backend: Backend) -> None:
-        async with refused(backend, SessionNotFound):
-            await backend.record_call(UNKNOWN, call())
+        await refusal(backend, SessionNotFound, backend.record_call(UNKNOWN, call()))
 
     # -- a call id used twice ---------------------------------------------------------------------------------------
 
@@ -432,8 +429,7 @@ class LedgerContract:
             lambda: backend.append(other.id, [user(), twice[1]]),
             lambda: backend.append(other.id, twice, idempotency_key="k"),
         ):
-            async with refused(backend, CallConflict) as caught:
-                await attempt()
+            caught = await refusal(backend, CallConflict, attempt())
             assert (caught.value.call_id, len(caught.value.differences) > 0) == ("c", True)
         assert await spent(backend) == (1, 1)
 
@@ -492,8 +488,7 @@ class LedgerContract:
         (paid,) = await backend.calls_of_entry(session.id, session.leaf_id)
         assert paid.input_tokens == 9
         other = await new_session(backend, user())
-        async with refused(backend, CallConflict):
-            await backend.record_call(other.id, replace(call(input=10), replaces=("c",)))
+        await refusal(backend, CallConflict, backend.record_call(other.id, replace(call(input=10), replaces=("c",))))
         assert await spent(backend) == (1, 1)
 
     async def test_calls_are_found_by_scope_provider_and_id(self, backend: Backend) -> None:
@@ -582,8 +577,7 @@ class LedgerContract:
     async def test_spending_beyond_the_stored_range_is_refused(self, backend: Backend) -> None:
         session = await new_session(backend, user())
         await backend.record_call(session.id, replace(call("a"), cost=MAX_AMOUNT))
-        async with refused(backend, InvalidEntry):
-            await backend.record_call(session.id, replace(call("b"), cost=1))
+        await refusal(backend, InvalidEntry, backend.record_call(session.id, replace(call("b"), cost=1)))
         other = await new_session(backend, user())
         for number in range(3):
             more = await new_session(backend, user())
@@ -653,8 +647,7 @@ class LedgerContract:
         assert await spent(backend, fork.id, on_path=True, since=ids[1]) == (1, 16)
         off = await ask(backend, session.id, "model", on_path=True, since=ids[1])
         assert (off.rows, off.total, off.on_path) == ((), UsageRow(), False)
-        with pytest.raises(EntryNotFound):
-            await spent(backend, session.id, on_path=True, leaf=own)
+        await raises(EntryNotFound, spent(backend, session.id, on_path=True, leaf=own))
         assert left is not None
 
     async def test_it_answers_by_model_purpose_scope_provider_day_week_and_month(self, backend: Backend) -> None:
@@ -757,12 +750,9 @@ class LedgerContract:
         await backend.delete_tree(session.id)
         assert await spent(backend, session.id) == await spent(backend, session.id, tree=True, tasks=True) == (1, 1)
         for asked in ({}, {"tree": True}, {"tasks": True}, {"on_path": True}):
-            with pytest.raises(SessionNotFound):
-                await spent(backend, UNKNOWN, **asked)
-        with pytest.raises(SessionNotFound):
-            await spent(backend, session.id, on_path=True)
-        with pytest.raises(SessionNotFound):
-            await spent(backend, "\0")
+            await raises(SessionNotFound, spent(backend, UNKNOWN, **asked))
+        await raises(SessionNotFound, spent(backend, session.id, on_path=True))
+        await raises(SessionNotFound, spent(backend, "\0"))
 
     # -- what never changes a past total ----------------------------------------------------------------------------
 
@@ -895,5 +885,4 @@ class EntryCostContract:
         assert await backend.read_entry_costs(again.id) == {}
 
     async def test_a_missing_session_has_no_costs(self, backend: Backend) -> None:
-        async with refused(backend, SessionNotFound):
-            await backend.read_entry_costs(UNKNOWN)
+        await refusal(backend, SessionNotFound, backend.read_entry_costs(UNKNOWN))

@@ -124,8 +124,7 @@ def test_a_guard_is_made_of_nothing_else(parameter: str) -> None:
 async def test_a_plain_function_that_should_be_awaited_is_told_of() -> None:
     async with flue_py.open(":memory:") as store:
         guard = CompactionGuard(store, await store.create_session(), MODEL)
-        with pytest.raises(InvalidArgument, match=r"^ask: it returned 0; use an async function here"):
-            await guard.call(len)  # type: ignore[arg-type]
+        await raises(InvalidArgument, guard.call(len), match=r"^ask: it returned 0; use an async function here")  # type: ignore[arg-type]
         assert await guard.call(partial(ask_later)) == 0
 
 

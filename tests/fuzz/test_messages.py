@@ -235,8 +235,7 @@ class TestInAStore:
             before = await found.refresh()
             for name, value in hostile.refused_values().items():
                 await raises(InvalidEntry, session.append_custom("note", value))  # type: ignore[arg-type]
-                with pytest.raises(InvalidEntry):
-                    await session.append_messages([{"role": "user"}, {"role": "user", "x": value}])  # type: ignore[dict-item]
+                await raises(InvalidEntry, session.append_messages([{"role": "user"}, {"role": "user", "x": value}]))  # type: ignore[dict-item]
                 await raises(InvalidEntry, session.set_metadata({name: value}))  # type: ignore[dict-item]
             assert await found.refresh() == before
             assert (await store.verify()).problems == []

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -19,7 +18,7 @@ from flue_py.core.sessions import STORED, NewSession
 from flue_py.core.usage import PaidCall, read_call
 from flue_py.db.backend import Backend
 from flue_py.errors import CallConflict
-from tests.checks import check_window
+from tests.checks import check_window, raises
 from tests.samples import ids_of, path_ids, placed, session_info, user
 from tests.sources import OpenBackend, counted_sources
 
@@ -116,8 +115,7 @@ class _Spending:
                 await self._report_again(session_id, other)
             case "conflict" if self.calls:
                 call = read_call({"input": 10**6, "callId": f"c{other % self.calls + 1}"}, "usage")
-                with pytest.raises(CallConflict):
-                    await backend.record_call(session_id, call)
+                await raises(CallConflict, backend.record_call(session_id, call))
             case "import":
                 first = f"f{len(self.files)}"
                 self.files.append([placed(self._answer(other), first), placed(user(), f"{first}-2", first)])

@@ -22,6 +22,7 @@ import flue_py
 from flue_py.db import schema as ddl
 from flue_py.db.migrate import migrate
 from flue_py.db.schema import FIRST_FORMAT, FORMAT_VERSION
+from tests.checks import raises
 from tests.migrations.later import AS_LATER, LATER_FORMAT, REVISION, TODAY, later_version
 from tests.migrations.postgres_catalog import catalog as tables_of
 from tests.migrations.postgres_catalog import contents, query, run_script
@@ -338,8 +339,7 @@ async def test_on_postgresql_what_is_not_ours_is_refused_untouched(
     on(config, url)
     await run_script(url, "CREATE TABLE sessions (theirs TEXT); CREATE TABLE alembic_version (version_num TEXT)")
     before = await tables_of(url)
-    with pytest.raises(CommandError, match="another program has tables"):
-        await in_thread(command.upgrade, config, "head")
+    await raises(CommandError, in_thread(command.upgrade, config, "head"), match="another program has tables")
     assert await tables_of(url) == before
 
     newer = new_database()
@@ -350,6 +350,5 @@ async def test_on_postgresql_what_is_not_ours_is_refused_untouched(
             await in_thread(to_do, on(config, newer), *(["head"] if to_do is command.upgrade else []))
     old = new_database()
     await run_script(old, ddl.alembic_sql("postgresql", TODAY))
-    with pytest.raises(CommandError, match="stamped by its migrations"):
-        await in_thread(command.stamp, on(config, old), "head")
+    await raises(CommandError, in_thread(command.stamp, on(config, old), "head"), match="stamped by its migrations")
     assert await query(old, "SELECT version_num FROM alembic_version") == [(TODAY,)]

@@ -36,6 +36,7 @@ from flue_py.errors import (
     StoreBusy,
     StoreUnavailable,
 )
+from tests.checks import raises
 from tests.earlier import unchain
 from tests.migrations.later import AS_LATER, LATER_FORMAT, REVISION, later_version
 from tests.migrations.postgres_catalog import catalog, contents, query, run_script
@@ -129,8 +130,7 @@ async def test_a_store_of_the_first_format_is_upgraded_without_loss(
     before, reserved = await contents(by_package), await query(by_package, "SELECT * FROM reservations")
     with monkeypatch.context() as patch:
         patch.setattr(op, "create_index", broken_off)
-        with pytest.raises(KeyboardInterrupt):
-            await prepare(by_package)
+        await raises(KeyboardInterrupt, prepare(by_package))
     assert await contents(by_package) == before
     assert await prepare(by_package) == Migrated(PLACE, ddl.FIRST_FORMAT)
     await run_script(by_script, ddl.upgrade_sql("postgresql", ddl.FIRST_FORMAT))
@@ -425,8 +425,7 @@ async def test_a_timeout_while_another_makes_the_store_is_store_busy(
 ) -> None:
     url = new_database()
     async with making(url) as finish:
-        with pytest.raises(StoreBusy):
-            await prepare(url, busy_timeout, **settings)
+        await raises(StoreBusy, prepare(url, busy_timeout, **settings))
         await finish()
         assert await prepare(url, busy_timeout, **settings) == CURRENT
 
@@ -574,12 +573,10 @@ async def test_a_failure_leaves_everything_as_it_was(
     statements = [*ddl.schema_statements("postgresql"), "CREATE TABLE history (in_the_way TEXT)"]
     monkeypatch.setattr(postgres_format, "schema_statements", lambda _: statements)
     if stamped:
-        with pytest.raises(CorruptStore, match=f"cannot be upgraded from format {FORMAT_VERSION}"):
-            await prepare(url)
+        await raises(CorruptStore, prepare(url), match=f"cannot be upgraded from format {FORMAT_VERSION}")
         assert await stamp(url) == FORMAT_VERSION
     else:
-        with pytest.raises(StoreUnavailable, match="42P07"):
-            await prepare(url)
+        await raises(StoreUnavailable, prepare(url), match="42P07")
     assert await catalog(url) == before
 
 
@@ -587,12 +584,10 @@ async def test_an_upgrade_stopped_from_outside_does_not_blame_the_store(new_data
     url = new_database()
     await run_script(url, OLDER)
     await run_script(url, "GRANT CREATE ON SCHEMA public TO pg_monitor; GRANT SELECT ON flue_store TO pg_monitor")
-    with pytest.raises(StoreUnavailable, match="privilege"):
-        await prepare(url, role="pg_monitor")
+    await raises(StoreUnavailable, prepare(url, role="pg_monitor"), match="privilege")
     async with connected(url) as other, other.transaction():
         await other.execute("LOCK TABLE flue_store IN SHARE MODE")
-        with pytest.raises(StoreBusy):
-            await prepare(url, 0.05)
+        await raises(StoreBusy, prepare(url, 0.05))
     assert await stamp(url) == FORMAT_VERSION
 
 
@@ -621,8 +616,7 @@ async def test_a_stamp_that_tells_no_format_is_refused(
     url = new_database()
     await run_script(url, theirs)
     before = await catalog(url)
-    with pytest.raises(error, match=r"flue_store|stamp"):
-        await prepare(url)
+    await raises(error, prepare(url), match=r"flue_store|stamp")
     assert await catalog(url) == before
 
 
@@ -641,8 +635,7 @@ async def test_another_programs_tables_by_our_names_are_refused_and_untouched(
     url = new_database()
     await run_script(url, theirs)
     before = await catalog(url)
-    with pytest.raises(NotAStore, match=r"(?s)another program.*search_path"):
-        await prepare(url)
+    await raises(NotAStore, prepare(url), match=r"(?s)another program.*search_path")
     assert await catalog(url) == before
 
 
@@ -709,8 +702,7 @@ async def other_database(url: str, options: str) -> AsyncIterator[str]:
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
 async def test_a_database_that_is_not_in_utf8_is_refused(new_database: NewDatabase, encoding: str) -> None:
     async with other_database(new_database(), f"ENCODING '{encoding}'") as url:
-        with pytest.raises(StoreUnavailable, match=rf"{encoding}.*UTF8"):
-            await prepare(url)
+        await raises(StoreUnavailable, prepare(url), match=rf"{encoding}.*UTF8")
         assert (await catalog(url))["relations"] == []
 
 
@@ -729,8 +721,7 @@ async def test_an_old_server_is_refused(new_database: NewDatabase) -> None:
         prepare_postgres(connection, PLACE)
 
     async with engine_on(url) as engine, engine.connect() as connection:
-        with pytest.raises(StoreUnavailable, match=r"14\.9.* 15 "):
-            await connection.run_sync(on_an_old_server)
+        await raises(StoreUnavailable, connection.run_sync(on_an_old_server), match=r"14\.9.* 15 ")
     assert (await catalog(url))["relations"] == []
 
 
@@ -742,8 +733,7 @@ async def test_a_read_only_server_opens_what_is_current_and_says_of_others_what_
     await prepare(current)
     for url in (empty, older):
         before = await catalog(url)
-        with pytest.raises(StoreUnavailable, match=r"read-only.*primary"):
-            await prepare(url, default_transaction_read_only="on")
+        await raises(StoreUnavailable, prepare(url, default_transaction_read_only="on"), match=r"read-only.*primary")
         assert await catalog(url) == before
     assert await prepare(current, default_transaction_read_only="on") == UPGRADED
 
@@ -754,8 +744,7 @@ async def test_a_role_without_the_right_to_make_tables_is_told_of_the_printed_sq
         await prepare(url, role="pg_read_all_data")
     await run_script(url, ddl.creation_sql("postgresql"))
     assert await prepare(url, role="pg_read_all_data") == CURRENT
-    with pytest.raises(StoreUnavailable, match="privilege"):
-        await prepare(url, role="pg_monitor")
+    await raises(StoreUnavailable, prepare(url, role="pg_monitor"), match="privilege")
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "review-the-ddl.md"
@@ -767,8 +756,7 @@ async def test_the_grants_that_the_documentation_names_are_enough_to_work(new_da
     await run_script(url, "CREATE SCHEMA flue")
     await run_script(url, ddl.creation_sql("postgresql"), "flue")
     settings = {"role": "pg_monitor", "search_path": "flue"}
-    with pytest.raises(StoreUnavailable):
-        await prepare(url, **settings)
+    await raises(StoreUnavailable, prepare(url, **settings))
     await run_script(url, grants.replace(" TO app", " TO pg_monitor"), "flue")
     async with engine_on(url, settings) as engine, flue_py.open(engine=engine) as store:
         session = await store.create_session(key="a")
@@ -780,8 +768,7 @@ async def test_the_grants_that_the_documentation_names_are_enough_to_work(new_da
 
 
 async def test_a_search_path_without_a_schema_is_refused(new_database: NewDatabase) -> None:
-    with pytest.raises(StoreUnavailable, match="CREATE SCHEMA"):
-        await prepare(new_database(), search_path="no_such_schema")
+    await raises(StoreUnavailable, prepare(new_database(), search_path="no_such_schema"), match="CREATE SCHEMA")
 
 
 # -- by URL ---------------------------------------------------------------------------------------------------------
@@ -798,18 +785,15 @@ async def test_what_cannot_be_reached_is_unavailable_and_its_password_is_not_tol
     missing = missing.update_query_dict({"password": "hunter2"})
     nowhere = "postgresql+asyncpg://app:hunter2@/app?host=/nonexistent/folder"
     for url in (missing.render_as_string(hide_password=False), nowhere):
-        with pytest.raises(StoreUnavailable) as raised:
-            await migrate.migrate(url)
+        raised = await raises(StoreUnavailable, migrate.migrate(url))
         assert "hunter2" not in str(raised.value)
 
 
 async def test_a_url_that_cannot_be_read_is_refused_without_telling_its_password() -> None:
-    with pytest.raises(InvalidArgument) as raised:
-        await migrate.migrate("postgresql+asyncpg://app:hunter2@host:port/app")
+    raised = await raises(InvalidArgument, migrate.migrate("postgresql+asyncpg://app:hunter2@host:port/app"))
     assert "hunter2" not in str(raised.value)
 
 
 async def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "asyncpg", None)
-    with pytest.raises(MissingExtra, match=r"flue-py\[postgres\]"):
-        await migrate.migrate("postgresql+asyncpg:///app")
+    await raises(MissingExtra, migrate.migrate("postgresql+asyncpg:///app"), match=r"flue-py\[postgres\]")

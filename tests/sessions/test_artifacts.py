@@ -187,10 +187,8 @@ async def test_one_that_is_refused_for_its_size_stays_whole(target: str) -> None
 
 async def test_what_is_no_settings_is_refused_and_nothing_is_stored(session: Session) -> None:
     for odd in (True, 40_000, {"above": 3}):
-        with pytest.raises(InvalidArgument, match="offload"):
-            await session.append_message(result(), offload=odd)  # type: ignore[arg-type]
-        with pytest.raises(InvalidArgument, match="offload"):
-            await session.append_messages([result()], offload=odd)  # type: ignore[arg-type]
+        await raises(InvalidArgument, session.append_message(result(), offload=odd), match="offload")  # type: ignore[arg-type]
+        await raises(InvalidArgument, session.append_messages([result()], offload=odd), match="offload")  # type: ignore[arg-type]
     assert await session.get_tree() == []
 
 
@@ -268,8 +266,7 @@ async def test_it_is_read_in_parts_and_by_lines(session: Session) -> None:
 )
 async def test_what_cannot_be_read_is_refused(session: Session, odd: JsonObject) -> None:
     artifact_id = await put_aside(session)
-    with pytest.raises(InvalidArgument, match=next(iter(odd))):
-        await session.artifacts.read(artifact_id, **odd)  # type: ignore[arg-type]
+    await raises(InvalidArgument, session.artifacts.read(artifact_id, **odd), match=next(iter(odd)))  # type: ignore[arg-type]
     for unknown in ("", "0" * 12, artifact_id[:8], artifact_id.upper() + "x"):
         await raises(ArtifactNotFound, session.artifacts.read(unknown), match="sees no artifact")
 
@@ -480,8 +477,7 @@ async def test_a_store_puts_results_aside_without_a_handle(session: Session, sto
     (artifact,) = await session.artifacts.all()
     assert (artifact.hint, artifact.entry_id) == ("path=src/X", appended.entry_ids[0])
     await raises(flue_py.SessionNotFound, store.append_messages("unknown", [result()], offload=OFFLOAD))
-    with pytest.raises(InvalidArgument, match="offload"):
-        await store.append_messages(session, [result()], offload=True)  # type: ignore[arg-type]
+    await raises(InvalidArgument, store.append_messages(session, [result()], offload=True), match="offload")  # type: ignore[arg-type]
 
 
 async def test_a_batch_puts_results_aside_when_it_is_committed(session: Session, store: Store) -> None:

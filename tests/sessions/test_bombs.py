@@ -21,6 +21,7 @@ import pytest
 import flue_py
 from flue_py.core.json import inflate, inflated_size, json_weight, memory_of_utf8
 from flue_py.formats.registry import format_names
+from tests.checks import raises
 from tests.sessions.talk import user
 from tests.tables import inputs
 
@@ -210,8 +211,7 @@ async def test_a_bundle_is_read_by_limits_of_its_own_where_some_are_given(tmp_pa
             await flue_py.read_bundle(store, path)
         with pytest.raises(flue_py.UnreadableFile, match=r"more metadata than the store takes \(100 bytes"):
             await flue_py.read_bundle(store, path, limits=flue_py.Limits(metadata_bytes=100))
-        with pytest.raises(flue_py.InvalidArgument, match="limits"):
-            await flue_py.read_bundle(store, path, limits=50_000)  # type: ignore[arg-type]
+        await raises(flue_py.InvalidArgument, flue_py.read_bundle(store, path, limits=50_000), match="limits")  # type: ignore[arg-type]
         assert (await store.info()).sessions == 0
         assert (await flue_py.read_bundle(store, path, limits=flue_py.Limits())).trees_added == 1
 

@@ -513,8 +513,7 @@ async def test_a_message_that_leaves_no_room_for_a_summary_is_not_kept_for_being
 )
 async def test_wrong_arguments_say_what_to_do(session: Session, arguments: dict[str, object], message: str) -> None:
     await talk(session)
-    with pytest.raises(InvalidArgument) as refused:
-        await session.compact(**{"settings": SETTINGS, **arguments})  # type: ignore[arg-type]
+    refused = await raises(InvalidArgument, session.compact(**{"settings": SETTINGS, **arguments}))  # type: ignore[arg-type]
     assert message in str(refused.value)
 
 

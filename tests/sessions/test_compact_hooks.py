@@ -277,8 +277,7 @@ async def test_answers_that_are_none_are_refused(session: Session, answer: objec
     await talk(session)
     with pytest.raises(InvalidArgument, match="before_compaction: answered"):
         await session.compact(model(), settings=SETTINGS, before_compaction=lambda _: answer)  # type: ignore[arg-type,return-value]
-    with pytest.raises(InvalidArgument, match="before_compaction"):
-        await session.compact(model(), before_compaction=7)  # type: ignore[arg-type]
+    await raises(InvalidArgument, session.compact(model(), before_compaction=7), match="before_compaction")  # type: ignore[arg-type]
 
 
 def test_summaries_that_make_no_sense_are_refused() -> None:

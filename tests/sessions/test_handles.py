@@ -281,8 +281,7 @@ async def test_a_branch_of_no_messages_is_nothing(store: Store, session: Session
 
 
 async def test_an_unknown_answer_to_conflicts_is_refused(session: Session) -> None:
-    with pytest.raises(flue_py.InvalidArgument, match="on_conflict"):
-        await session.append_message(user("a"), on_conflict="merge")  # type: ignore[arg-type]
+    await raises(flue_py.InvalidArgument, session.append_message(user("a"), on_conflict="merge"), match="on_conflict")  # type: ignore[arg-type]
     assert await session.get_tree() == []
 
 

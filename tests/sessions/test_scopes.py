@@ -93,8 +93,7 @@ async def test_a_store_of_a_scope_reaches_nothing_of_others(store: flue_py.Store
     assert (await mine.usage(other)).total.calls == 0
     assert (await mine.delete_session_tree(other)).session_ids == ()
     assert (await mine.erase([other], dry_run=False)).session_ids == ()
-    with pytest.raises(flue_py.InvalidArgument):
-        await mine.erase_scope("t2", dry_run=False)
+    await raises(flue_py.InvalidArgument, mine.erase_scope("t2", dry_run=False))
     assert await find_prunable(mine, without_config=True) == [own.info]
     later = datetime(2100, 1, 1, tzinfo=UTC)
     assert await find_older(mine, timedelta(days=1), later) == [own.info]

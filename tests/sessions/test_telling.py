@@ -190,8 +190,7 @@ async def test_what_is_not_a_block_is_refused(session: Session) -> None:
         await session.append_blocks([Says("one", "1"), Says("one", "2")])
     for wrong in (-1, True, float("nan"), float("inf"), "1"):
         await raises(InvalidArgument, session.append_blocks([], patience=wrong), match="patience")
-    with pytest.raises(InvalidArgument, match="on_conflict"):
-        await session.append_blocks([], on_conflict="x")  # type: ignore[arg-type]
+    await raises(InvalidArgument, session.append_blocks([], on_conflict="x"), match="on_conflict")  # type: ignore[arg-type]
     assert session.leaf_id is None
 
 

@@ -15,6 +15,7 @@ from flue_py.core.ledger import Amounts, NewBudget
 from flue_py.core.sessions import NewSession
 from flue_py.db.backend import Backend
 from flue_py.errors import BudgetExceeded
+from tests.checks import raises
 from tests.sources import random_sources
 from tests.values import existing
 
@@ -121,12 +122,10 @@ async def make_budget(backend: Backend) -> None:
 
 async def check_expiry(held: str, now: Backend, later: Backend) -> None:
     """Assert that what a dead process reserved, all of a budget, is held until it expires and no longer."""
-    import pytest  # which the workers do without
 
     (budget,) = await now.covering_budgets("parent")
     assert (budget.spent, budget.reserved, budget.left) == (0, 1_000, 0)
-    with pytest.raises(BudgetExceeded):
-        await now.reserve("parent", Amounts(1), HOUR_US)
+    await raises(BudgetExceeded, now.reserve("parent", Amounts(1), HOUR_US))
     (budget,) = await later.covering_budgets("parent")
     assert (budget.reserved, budget.left) == (0, 1_000)
     again = await later.reserve("parent", Amounts(900), HOUR_US)

@@ -10,8 +10,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import flue_py
 from flue_py.core.json import JsonObject
 from flue_py.core.sessions import STORED, Limits, NewSession
@@ -22,6 +20,7 @@ from flue_py.db.sqlite.runner import MemoryRunner, open_sqlite
 from flue_py.errors import CorruptStore, UnreadableFile
 from flue_py.sessions.store import Store
 from flue_py.transfer import read_bundle, write_bundle
+from tests.checks import raises
 from tests.contract.documents import TEXT, artifact
 from tests.postgres import NewDatabase, connected
 from tests.samples import PICTURE, add, compaction, new_session, path_ids, path_of, pictured, talk, user
@@ -186,8 +185,7 @@ async def test_an_export_of_a_session_that_lost_a_picture_says_so(tmp_path: Path
         session = existing(await store.get_session(session_id))
         written = json.dumps(await session.build_context())
         assert written.count("[image no longer available: image/png]") == 2
-        with pytest.raises(CorruptStore):
-            await write_bundle(store, tmp_path / "all.flue")
+        await raises(CorruptStore, write_bundle(store, tmp_path / "all.flue"))
 
 
 async def test_a_compaction_that_lost_a_picture_is_one_still(tmp_path: Path) -> None:
@@ -213,8 +211,7 @@ async def test_an_attachment_that_leads_nowhere_or_to_the_wrong_place_is_damage(
     other = "(SELECT sha256 FROM attachments WHERE depth = 1 ORDER BY place DESC LIMIT 1)"
     change(path, f"UPDATE attachments SET sha256 = {other} WHERE depth = 2")
     backend = await open_in(path)
-    with pytest.raises(CorruptStore, match=f"entry '{ids[2]}' does not match its digest"):
-        await backend.read_path(session_id)
+    await raises(CorruptStore, backend.read_path(session_id), match=f"entry '{ids[2]}' does not match its digest")
     assert [(each.kind, each.where) for each in (await backend.verify()).problems] == [
         ("damaged entry", f"entry {ids[2]}")
     ]
@@ -306,8 +303,7 @@ async def test_a_bundle_whose_attachments_make_an_entry_too_large_is_refused(tmp
     path = await bundled(tmp_path, PICTURE)
     needed = 2 * len(b64encode(PICTURE))
     async with flue_py.open(":memory:") as store:
-        with pytest.raises(UnreadableFile, match="entry_bytes"):
-            await read_bundle(store, path, limits=Limits(entry_bytes=needed))
+        await raises(UnreadableFile, read_bundle(store, path, limits=Limits(entry_bytes=needed)), match="entry_bytes")
         await read_bundle(store, path, limits=Limits(entry_bytes=needed + 1_000))
 
 
@@ -373,10 +369,8 @@ async def test_a_text_that_is_lost_is_named_and_all_else_is_read(tmp_path: Path,
         found = existing(await store.get_session("s"))
         assert await found.build_context() == before
         (listed,) = await found.artifacts.all()
-        with pytest.raises(CorruptStore, match="verify"):
-            await found.artifacts.read(listed.id)
-        with pytest.raises(CorruptStore):
-            await found.artifacts.answer_read({"id": "c", "arguments": {"id": listed.id}})
+        await raises(CorruptStore, found.artifacts.read(listed.id), match="verify")
+        await raises(CorruptStore, found.artifacts.answer_read({"id": "c", "arguments": {"id": listed.id}}))
         (problem,) = (await store.verify()).problems
         assert (problem.kind, problem.where) == ("missing attachment", f"entry {listed.entry_id}")
         # The same result again: what was deleted is there again, and nothing stands in its way.

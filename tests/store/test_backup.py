@@ -20,6 +20,7 @@ from flue_py.db.runner import Backup
 from flue_py.db.sqlite import file as sqlite_copy
 from flue_py.db.sqlite.runner import back_up
 from flue_py.errors import CorruptStore, FormatTooNew, InvalidArgument, StoreClosed, StoreUnavailable
+from tests.checks import raises
 from tests.postgres import NewDatabase
 from tests.tables import inputs
 
@@ -66,8 +67,7 @@ async def test_what_progress_raises_ends_a_backup_and_leaves_as_it_is(tmp_path: 
         raise error
 
     async with flue_py.open(tmp_path / "a.db") as store:
-        with pytest.raises(type(error)) as caught:
-            await store.backup(tmp_path / "b.db", progress=fail)
+        caught = await raises(type(error), store.backup(tmp_path / "b.db", progress=fail))
         assert caught.value is error
         # A coroutine cannot raise it: Python makes a RuntimeError of it.
         with pytest.raises(RuntimeError, match="StopIteration"):
@@ -159,11 +159,9 @@ async def test_a_file_that_is_there_stays_unless_it_is_to_be_replaced(tmp_path: 
     ids = await fill(tmp_path / "a.db")
     (tmp_path / "b.db").write_text("mine")
     async with flue_py.open(tmp_path / "a.db") as store:
-        with pytest.raises(InvalidArgument, match="is there already"):
-            await store.backup(tmp_path / "b.db")
+        await raises(InvalidArgument, store.backup(tmp_path / "b.db"), match="is there already")
         assert (tmp_path / "b.db").read_text() == "mine"
-        with pytest.raises(InvalidArgument, match="is there already"):
-            await store.backup(tmp_path / "a.db")
+        await raises(InvalidArgument, store.backup(tmp_path / "a.db"), match="is there already")
         await store.backup(tmp_path / "b.db", overwrite=True)
     assert await held(tmp_path / "b.db") == ([], ids)
     assert await held(tmp_path / "a.db") == ([], ids)
@@ -204,8 +202,7 @@ async def test_a_damaged_store_gives_no_backup_unless_it_is_asked_for(tmp_path: 
         connection.execute("UPDATE entries SET total_cost = 5 WHERE id = ?", (ids[3],))
         connection.commit()
     async with flue_py.open(tmp_path / "a.db") as store:
-        with pytest.raises(CorruptStore, match=f"wrong totals: entry {ids[3]}"):
-            await store.backup(tmp_path / "b.db")
+        await raises(CorruptStore, store.backup(tmp_path / "b.db"), match=f"wrong totals: entry {ids[3]}")
         assert names(tmp_path) == ["a.db", "a.db-shm", "a.db-wal"]
         made = await store.backup(tmp_path / "b.db", verify=False)
     assert (made.is_verified, made.entries) == (False, 4)
@@ -227,11 +224,9 @@ async def test_a_backup_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: p
 
 async def test_what_is_no_file_says_what_to_use_instead(tmp_path: Path, new_database: NewDatabase) -> None:
     async with flue_py.open(":memory:") as store:
-        with pytest.raises(InvalidArgument, match="is not a file"):
-            await store.backup(tmp_path / "b.db")
+        await raises(InvalidArgument, store.backup(tmp_path / "b.db"), match="is not a file")
     async with flue_py.open(new_database()) as store:
-        with pytest.raises(InvalidArgument, match="pg_dump"):
-            await store.backup(tmp_path / "b.db")
+        await raises(InvalidArgument, store.backup(tmp_path / "b.db"), match="pg_dump")
     assert names(tmp_path) == []
 
 
@@ -240,8 +235,7 @@ async def test_an_engine_on_a_file_is_backed_up_too(tmp_path: Path) -> None:
     async with flue_py.open(f"sqlite+aiosqlite:///{tmp_path / 'a.db'}") as store:
         await store.backup(tmp_path / "b.db")
     assert await held(tmp_path / "b.db") == ([], ids)
-    with pytest.raises(StoreClosed):
-        await store.backup(tmp_path / "c.db")
+    await raises(StoreClosed, store.backup(tmp_path / "c.db"))
 
 
 async def test_the_blocking_twin_does_the_same(tmp_path: Path) -> None:

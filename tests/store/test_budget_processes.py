@@ -15,6 +15,7 @@ from flue_py.db.backend import Backend
 from flue_py.db.ops.ledger import deleting, releasing, reserving
 from flue_py.db.runner import Transaction
 from flue_py.errors import BudgetNotFound, ReservationSettled
+from tests.checks import raises
 from tests.sources import OpenBackend, counted_sources
 from tests.store.spending import BEYOND, LATER, NOW, check_expiry, check_spent, jobs, make_budget, prepare
 from tests.store.sqlite_batches import opened
@@ -80,8 +81,7 @@ async def run_and_roll_back(backend: Backend, work: Callable[[Transaction], obje
         work(tx)
         raise RolledBack
 
-    with pytest.raises(RolledBack):
-        await backend._runner.write(fail)
+    await raises(RolledBack, backend._runner.write(fail))
 
 
 async def run_twice(backend: Backend, work: Callable[[Transaction], Result]) -> Result:
@@ -103,10 +103,8 @@ async def test_calls_on_budgets_happen_once(open_backend: OpenBackend) -> None:
     assert await reserved() == 60
     assert (await run_twice(backend, releasing(backend._sources, held.id))).state == "released"
     assert await reserved() == 0
-    with pytest.raises(ReservationSettled):
-        await backend._runner.write(releasing(backend._sources, held.id))
+    await raises(ReservationSettled, backend._runner.write(releasing(backend._sources, held.id)))
     assert (await run_twice(backend, deleting(backend._sources, budget.id))).id == budget.id
-    with pytest.raises(BudgetNotFound):
-        await backend._runner.write(deleting(backend._sources, budget.id))
+    await raises(BudgetNotFound, backend._runner.write(deleting(backend._sources, budget.id)))
     assert (await backend.verify()).problems == []
     await backend.close()

@@ -18,6 +18,7 @@ from flue_py.db.runner import Transaction
 from flue_py.db.sqlite.runner import open_on_caller
 from flue_py.db.waiting import run_here
 from flue_py.errors import InvalidArgument, StoreClosed
+from tests.checks import raises
 from tests.sources import counted_sources
 from tests.tables import inputs
 
@@ -116,8 +117,7 @@ async def test_a_watcher_sees_the_changes_of_another_thread(target: str) -> None
         assert (await waiting).revision == 1
         writer.join()
     assert [change async for change in changes] == []
-    with pytest.raises(StoreClosed):
-        await anext(session.watch())
+    await raises(StoreClosed, anext(session.watch()))
 
 
 async def test_a_function_that_a_transaction_calls_cannot_call_the_store(target: str) -> None:
@@ -132,8 +132,7 @@ async def test_a_function_that_a_transaction_calls_cannot_call_the_store(target:
         session = await store.create_session()
         other = await store.create_session()
         inside = True
-        with pytest.raises(InvalidArgument, match="would wait for itself"):
-            await other.append_message(user("a"))
+        await raises(InvalidArgument, other.append_message(user("a")), match="would wait for itself")
         inside = False
         await other.append_message(user("a"))
         assert (await store.verify()).entries == 1

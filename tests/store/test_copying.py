@@ -25,6 +25,7 @@ from flue_py.errors import CorruptStore, InvalidArgument, StoreUnavailable
 from flue_py.sessions.store import Store
 from flue_py.transfer import copy as copying
 from flue_py.transfer.copy import CopyProgress, copy_store
+from tests.checks import raises
 from tests.contract import StoreCopyContract
 from tests.machine.copying import check_copying
 from tests.postgres import NewDatabase
@@ -151,8 +152,7 @@ async def test_a_copy_that_broke_off_is_taken_up_again(open_kind: Opening, monke
         return await write(copy)
 
     monkeypatch.setattr(target, "write_whole_tree", write_some)
-    with pytest.raises(StoreUnavailable, match="the disk is full"):
-        await copy_store(Store(source), Store(target))
+    await raises(StoreUnavailable, copy_store(Store(source), Store(target)), match="the disk is full")
     monkeypatch.setattr(target, "write_whole_tree", write)
     assert (await target.info()).sessions == 23
     report = await copied(source, target)
@@ -339,8 +339,7 @@ async def test_a_store_is_not_copied_into_itself(tmp_path: Path) -> None:
     place, link = tmp_path / "a.db", tmp_path / "link.db"
     link.symlink_to(place)
     memory = Store(open_memory(counted_sources()))
-    with pytest.raises(InvalidArgument, match="same store"):
-        await copy_store(memory, memory)
+    await raises(InvalidArgument, copy_store(memory, memory), match="same store")
     first = await open_sqlite(place, sources=counted_sources())
     others = [
         await open_sqlite(place, sources=counted_sources()),
@@ -349,8 +348,7 @@ async def test_a_store_is_not_copied_into_itself(tmp_path: Path) -> None:
     ]
     try:
         for other in others:
-            with pytest.raises(InvalidArgument, match="same store"):
-                await copy_store(Store(first), Store(other))
+            await raises(InvalidArgument, copy_store(Store(first), Store(other)), match="same store")
         other_memory = Store(open_memory(counted_sources()))
         assert (await copy_store(memory, other_memory)).is_complete
         assert (await copy_store(Store(first), other_memory)).is_complete

@@ -22,6 +22,7 @@ from flue_py.db.payloads import MISMATCH
 from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.db.tables import metadata
 from flue_py.errors import CorruptStore
+from tests.checks import raises
 from tests.postgres import NewDatabase, connected
 from tests.samples import add, compaction, new_session, path_ids, user
 from tests.sources import counted_sources
@@ -78,8 +79,7 @@ def change(path: Path, sql: str, *values: object) -> None:
 
 async def refused(backend: Backend, session: SessionInfo, entry: str) -> None:
     for name, read in READS.items():
-        with pytest.raises(CorruptStore) as told:
-            await read(backend, session.id, entry)
+        told = await raises(CorruptStore, read(backend, session.id, entry))
         words = f"session {session.id!r}: entry {entry!r} "
         assert str(told.value).startswith(words), name
         assert re.search("verify.*backup.*salvage", str(told.value)), name
@@ -222,8 +222,7 @@ async def test_no_edit_of_a_row_is_returned(tmp_path: Path, edit: str) -> None:
         connection.commit()
     async with opened(path, "sqlite3") as backend:
         assert await returned_other(backend, session, ids["c"], before) == []
-        with pytest.raises(CorruptStore):
-            await backend.read_path(session.id)
+        await raises(CorruptStore, backend.read_path(session.id))
         assert (await backend.verify()).problems != []
 
 
@@ -235,8 +234,7 @@ async def test_a_row_of_a_session_with_a_value_of_another_type_is_refused_and_na
         with closing(sqlite3.connect(path)) as connection:
             connection.execute(f"UPDATE sessions SET {value}")
             connection.commit()
-        with pytest.raises(CorruptStore):
-            await backend.get_session(session.id)
+        await raises(CorruptStore, backend.get_session(session.id))
         try:
             assert (await backend.list_sessions(scope=None, kind=None, limit=9, cursor=None)).damaged == (session.id,)
         except CorruptStore:
@@ -257,8 +255,7 @@ async def test_no_edit_of_a_row_is_returned_on_postgresql(new_database: NewDatab
                 for statement in statements:
                     await connection.execute(statement.format(**ids))
                 assert await returned_other(backend, session, ids["c"], before) == [], edit
-                with pytest.raises(CorruptStore):
-                    await backend.read_path(session.id)
+                await raises(CorruptStore, backend.read_path(session.id))
                 await connection.execute("DELETE FROM entries")
                 await connection.execute("INSERT INTO entries SELECT * FROM kept; DROP TABLE kept")
                 await connection.execute("UPDATE sessions SET leaf = $1 WHERE leaf = 'forged'", ids["leaf"])
@@ -319,5 +316,4 @@ async def test_lanes_that_fork_from_each_other_in_a_circle_are_refused_and_not_f
     change(path, "UPDATE lanes SET parent_lane = lane_id WHERE parent_lane IS NOT NULL")
     async with opened(path, "sqlite3") as backend:
         for name in ("path", "context", "messages", "turns"):
-            with pytest.raises(CorruptStore, match=fork.id):
-                await READS[name](backend, fork.id, entry)
+            await raises(CorruptStore, READS[name](backend, fork.id, entry), match=fork.id)

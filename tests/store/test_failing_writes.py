@@ -28,7 +28,7 @@ from flue_py.db.runner import Insert, Nothing, Parameters, R, RunnerAround, Stat
 from flue_py.db.sqlite import file as store_file
 from flue_py.db.sqlite.file import open_file
 from flue_py.errors import OutcomeUnknown, StoreUnavailable
-from tests.checks import refused
+from tests.checks import refusal
 from tests.samples import add, assistant, new_session, path_of, talk, user
 from tests.sources import StepSources, counted_sources
 from tests.store.failing_operations import (
@@ -383,8 +383,7 @@ async def test_a_full_disk_is_told_and_leaves_everything_as_it_was(path: Path, b
         (connection,) = brittle
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count = {pages + 1}")
-        async with refused(backend, StoreUnavailable) as caught:
-            await backend.append(session.id, [NEW_BLOB, *talk(200)])
+        caught = await refusal(backend, StoreUnavailable, backend.append(session.id, [NEW_BLOB, *talk(200)]))
         assert str(path) in str(caught.value)
         connection.execute(f"PRAGMA max_page_count = {pages + 1000}")
         assert len(await add(backend, session.id, NEW_BLOB, *talk(200))) == 201

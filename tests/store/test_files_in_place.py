@@ -21,6 +21,7 @@ from flue_py.db.salvage.rebuild import salvage
 from flue_py.db.sqlite import file as sqlite_writer
 from flue_py.db.sqlite.file import commit
 from flue_py.errors import InvalidArgument, OutcomeUnknown, StoreUnavailable
+from tests.checks import raises
 from tests.samples import add, new_session, path_ids, talk, user
 from tests.sources import random_sources
 from tests.store.sqlite_batches import opened, opened_on_engine
@@ -174,8 +175,7 @@ async def test_a_log_or_an_index_that_was_taken_away_ends_all_writing(
         for _ in range(3):
             with pytest.raises(StoreUnavailable, match=r"while the store was open.*open it again"):
                 await backend.append(session.id, [user("lost")])
-        with pytest.raises(StoreUnavailable):
-            await backend.append(session.id, [user("lost")])
+        await raises(StoreUnavailable, backend.append(session.id, [user("lost")]))
     if name in KEEPS_ALL:
         assert run(APPEND, path, session.id, 1) == "21"
     if "replaced" in name:
@@ -221,8 +221,7 @@ async def test_while_nothing_changes_in_a_folder_only_that_is_looked_at_and_its_
             (folder / "other").touch()
             (folder / "other").unlink()
         for _ in range(2):
-            with pytest.raises(StoreUnavailable, match=r"while .* was open"):
-                await backend.append(session.id, [user("lost")])
+            await raises(StoreUnavailable, backend.append(session.id, [user("lost")]), match=r"while .* was open")
 
 
 @inputs("name", ["log removed", "index removed", "both removed"])
@@ -233,8 +232,7 @@ async def test_a_read_that_notices_it_first_saves_what_was_acknowledged(
         session = await new_session(backend, *talk(20))
         assert len(await path_ids(backend, session.id)) == 20
         do_harm(path, name)
-        with pytest.raises(StoreUnavailable, match="was removed"):
-            await path_ids(backend, session.id)
+        await raises(StoreUnavailable, path_ids(backend, session.id), match="was removed")
         copy = path.with_name("crashed.db")
         for suffix in ("", "-wal"):
             with suppress(FileNotFoundError):
@@ -252,11 +250,9 @@ async def test_what_another_process_then_writes_outlives_the_store_that_lost_its
     async with opening(path) as backend:
         session = await new_session(backend, *talk(20))
         do_harm(path, name)
-        with pytest.raises(StoreUnavailable):
-            await backend.append(session.id, [user("lost")])
+        await raises(StoreUnavailable, backend.append(session.id, [user("lost")]))
         assert run(APPEND, path, session.id, 30) == "50"
-        with pytest.raises(StoreUnavailable):
-            await backend.append(session.id, [user("lost")])
+        await raises(StoreUnavailable, backend.append(session.id, [user("lost")]))
     assert run(APPEND, path, session.id, 1) == "51"
     assert run(VERIFY, path) == "[]"
 
@@ -267,8 +263,7 @@ async def test_a_borrowed_engine_that_lost_its_log_is_not_opened_again(path: Pat
         backend = await open_engine(engine, sources=random_sources(), durability="normal")
         session = await new_session(backend, *talk(2))
         do_harm(path, "log removed")
-        with pytest.raises(StoreUnavailable):
-            await backend.append(session.id, [user("lost")])
+        await raises(StoreUnavailable, backend.append(session.id, [user("lost")]))
         await backend.close()
         # Its connections still write to the log that was removed.
         with pytest.raises(StoreUnavailable, match="open the store in a new one"):
@@ -292,8 +287,7 @@ async def test_files_that_vanish_during_a_commit_leave_its_outcome_unknown(
             patch.setattr(sqlite_writer, "commit", vanishing)
             outcomes = await in_one_batch_of_two(backend, session.id)
         assert [type(outcome) for outcome in outcomes] == [OutcomeUnknown, OutcomeUnknown]
-        with pytest.raises(StoreUnavailable):
-            await backend.append(session.id, [user("lost")])
+        await raises(StoreUnavailable, backend.append(session.id, [user("lost")]))
 
 
 async def in_one_batch_of_two(backend: Backend, session_id: str) -> list[BaseException | Appended]:

@@ -37,7 +37,7 @@ from flue_py.db.sqlite import file as sqlite_journal
 from flue_py.db.sqlite import file as sqlite_writer
 from flue_py.db.sqlite.file import backup_path, begin_immediate, commit, connect, create_private, file_size
 from flue_py.errors import NotAStore, StoreBusy, StoreUnavailable, StoreWarning, WrongProcess
-from tests.checks import refused
+from tests.checks import raises, refusal
 from tests.samples import add, new_session, path_ids, path_of, session_info, talk, user
 from tests.sources import OpenBackend, counted_sources, random_sources
 from tests.store.conftest import SmallDisk
@@ -83,8 +83,7 @@ async def test_on_a_full_disk_every_write_is_refused_and_once_there_is_room_the_
     async with opened(path, durability="full") as backend:
         small_disk.fill()
         for operation in OPERATIONS.values():
-            async with refused(backend, StoreUnavailable) as caught:
-                await operation(backend, prepared.ids)
+            caught = await refusal(backend, StoreUnavailable, operation(backend, prepared.ids))
             assert str(path) in str(caught.value)
             assert "make room" in str(caught.value)
         assert (await backend.verify()).problems == []
@@ -798,8 +797,7 @@ async def test_in_a_forked_child_every_call_is_refused_and_the_parent_goes_on(
             backend.info,
             lambda: anext(backend.notifications(session.id)),
         ):
-            with pytest.raises(WrongProcess, match=str(real)):
-                await operation()
+            await raises(WrongProcess, operation(), match=str(real))
         await backend.close()
     assert len(await add(backend, session.id, user("the parent"))) == 1
     assert len(await path_ids(backend, session.id)) == 3
@@ -1040,8 +1038,7 @@ async def test_a_store_whose_file_is_moved_away_goes_on_once_it_is_back(path: Pa
     async with opened(path) as backend:
         session = await new_session(backend, *talk(2))
         path.rename(away)
-        with pytest.raises(StoreUnavailable, match="put it back"):
-            await backend.append(session.id, [user("x")])
+        await raises(StoreUnavailable, backend.append(session.id, [user("x")]), match="put it back")
         away.rename(path)
         assert len(await add(backend, session.id, user("y"))) == 1
         assert [entry.fields["content"] for entry in await path_of(backend, session.id)][2:] == ["y"]
@@ -1073,8 +1070,7 @@ async def test_a_store_whose_file_is_replaced_by_an_older_backup_refuses_and_lea
         backup.replace(path)
         with pytest.raises(StoreUnavailable, match="was replaced"):
             await session.append_message({"role": "user", "content": "lost"})
-        with pytest.raises(StoreUnavailable, match="was replaced"):
-            await session.get_active_path()
+        await raises(StoreUnavailable, session.get_active_path(), match="was replaced")
     async with flue_py.open(path) as store:
         session = await store.open_session("k")
         assert await session.build_context() == [{"role": "user", "content": "old"}]

@@ -17,6 +17,7 @@ import flue_py.sync
 from flue_py.core.chain import UNKEYED, Chain
 from flue_py.errors import CorruptStore, FlueError, InvalidArgument, StoreUnavailable, WrongKey
 from flue_py.transfer import copy_store, read_bundle, salvage, write_bundle
+from tests.checks import raises
 from tests.postgres import NewDatabase
 from tests.tables import inputs
 
@@ -86,10 +87,8 @@ async def test_a_store_is_opened_by_its_key_alone(place: str) -> None:
         assert store.unchecked
         assert (await store.info()).unchecked
         session = await store.find_session(session_id)
-        with pytest.raises(StoreUnavailable, match="unchecked"):
-            await session.append_message(message("more"))
-        with pytest.raises(StoreUnavailable, match="unchecked"):
-            await store.create_session()
+        await raises(StoreUnavailable, session.append_message(message("more")), match="unchecked")
+        await raises(StoreUnavailable, store.create_session(), match="unchecked")
 
 
 async def test_a_store_without_a_key_is_refused_to_who_gives_one(place: str) -> None:
@@ -137,8 +136,7 @@ async def test_an_edit_with_a_digest_made_without_the_key_is_found(tmp_path: Pat
         connection.commit()
     async with flue_py.open(tmp_path / "s.db", key=KEY) as store:
         session = await store.find_session(session_id)
-        with pytest.raises(CorruptStore):
-            await session.build_context()
+        await raises(CorruptStore, session.build_context())
     async with flue_py.open(tmp_path / "s.db", unchecked=True) as store:
         assert "HELLO" in str(await texts(store, session_id))
 
@@ -196,8 +194,7 @@ async def test_a_rescue_compares_digests_where_it_has_the_key(tmp_path: Path) ->
     for name, key in (("keyed.db", KEY), ("without.db", None)):
         async with flue_py.open(tmp_path / name, key=key) as store:
             assert await texts(store, session_id) == said
-    with pytest.raises(WrongKey, match=FINGERPRINT):
-        await salvage(tmp_path / "s.db", tmp_path / "new.db", key=OTHER)
+    await raises(WrongKey, salvage(tmp_path / "s.db", tmp_path / "new.db", key=OTHER), match=FINGERPRINT)
     assert not (tmp_path / "new.db").exists()
 
 

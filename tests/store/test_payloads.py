@@ -20,6 +20,7 @@ from flue_py.db.backend import Backend
 from flue_py.db.payloads import LARGE, PACK_ABOVE, SPILL_ABOVE, StoredPayload, decode_payload, pack, unpack, unpack_blob
 from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.errors import CorruptStore
+from tests.checks import raises
 from tests.samples import add, new_session, path_of, user
 from tests.sources import counted_sources
 from tests.tables import inputs
@@ -245,7 +246,6 @@ async def test_reading_a_damaged_blob_says_so_and_other_sessions_are_not_affecte
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("UPDATE blobs SET data = ?", (zlib.compress(b"other"),))
         connection.commit()
-    with pytest.raises(CorruptStore, match="does not match its SHA-256"):
-        await backend.read_path(session.id)
+    await raises(CorruptStore, backend.read_path(session.id), match="does not match its SHA-256")
     assert [entry.data for entry in await path_of(backend, other.id)] == [{"role": "user", "content": "fine"}]
     await backend.close()

@@ -28,7 +28,7 @@ from flue_py.db.migrate import look_at
 from flue_py.db.postgres.runner import Connection, PostgresRunner
 from flue_py.db.runner import committed_before
 from flue_py.errors import InvalidArgument, OutcomeUnknown, SessionNotFound, StoreBusy, StoreUnavailable
-from tests.checks import refused
+from tests.checks import raises, refusal
 from tests.postgres import NewDatabase, connected, own_server
 from tests.postgres_guard import CLUSTER
 from tests.postgres_server import PostgresServer
@@ -170,10 +170,8 @@ async def test_a_server_that_is_gone_for_good_is_told_within_the_busy_budget(ser
                 lambda: backend.read_path(session.id),
                 lambda: backend.delete_tree(session.id),
             ):
-                with pytest.raises((StoreUnavailable, OutcomeUnknown)):
-                    await operation()
-            with pytest.raises(StoreUnavailable):
-                await open_engine(url, sources=SOURCES, busy_timeout=0.2)
+                await raises((StoreUnavailable, OutcomeUnknown), operation())
+            await raises(StoreUnavailable, open_engine(url, sources=SOURCES, busy_timeout=0.2))
         finally:
             server.start()
         # Once it is back, so is the store.
@@ -263,8 +261,7 @@ async def test_a_move_whose_commit_is_not_answered_has_an_unknown_outcome(
     session = await new_session(backend, *talk(2))
     first = (await path_ids(backend, session.id))[0]
     interruption.command, interruption.is_executed_first = "COMMIT", is_executed
-    with pytest.raises(OutcomeUnknown):
-        await backend.move(session.id, first)
+    await raises(OutcomeUnknown, backend.move(session.id, first))
     assert interruption.met == 1
     info = await session_info(backend, session.id)
     assert (info.leaf_id, info.revision) == ((first, 2) if is_executed else (session.leaf_id, 1))
@@ -401,8 +398,7 @@ async def test_a_session_that_is_deleted_while_it_is_read_is_not_read_in_part(
     assert await operations[read]()
     async with opened(url) as other:
         meddling.between = lambda: other.delete_tree(session.id)
-        with pytest.raises(SessionNotFound):
-            await operations[read]()
+        await raises(SessionNotFound, operations[read]())
 
 
 @pytest.mark.parametrize("read", ["path", "context", "messages", "usage"])
@@ -477,8 +473,7 @@ async def test_a_read_only_server_refuses_writes_and_answers_reads(url: str) -> 
             lambda: backend.move(session.id, None),
             lambda: backend.delete_tree(session.id),
         ):
-            async with refused(backend, StoreUnavailable) as caught:
-                await operation()
+            caught = await refusal(backend, StoreUnavailable, operation())
             assert "read-only" in str(caught.value)
         assert len(await path_ids(backend, session.id)) == 2
         assert checked_out(backend) == 0
@@ -515,8 +510,7 @@ async def test_a_lock_that_is_held_too_long_is_a_busy_store(url: str, setting: s
                 partial(backend.delete_tree, session.id),
             ):
                 # Its connection is from before the setting: a slow look at the store is no statement that waits.
-                async with refused(looking_on, StoreBusy):
-                    await operation()
+                await refusal(looking_on, StoreBusy, operation())
                 assert checked_out(backend) == 0
         if setting == "statement_timeout":
             # What comes now may take its time.
@@ -567,8 +561,7 @@ async def test_a_full_disk_is_told_and_leaves_everything_as_it_was(small_disk: P
                     acknowledged.extend(await add(backend, session.id, user(secrets.token_hex(200_000))))
 
             for _ in range(2):
-                with pytest.raises(StoreUnavailable, match="disk is full"):
-                    await fill()
+                await raises(StoreUnavailable, fill(), match="disk is full")
                 assert checked_out(backend) == 0
             await asyncio.to_thread(enlarge, small_disk)
             assert await path_ids(backend, session.id) == acknowledged
@@ -589,8 +582,7 @@ def told(error: BaseException) -> str:
 
 async def refused_to_open(url: Any) -> str:
     """Return what the refusal to open a URL says, in which there must be no secret."""
-    with pytest.raises(StoreUnavailable) as caught:
-        await open_engine(url, sources=SOURCES, busy_timeout=0.1)
+    caught = await raises(StoreUnavailable, open_engine(url, sources=SOURCES, busy_timeout=0.1))
     shown = told(caught.value)
     assert SECRET not in shown
     return str(caught.value)
@@ -610,10 +602,8 @@ async def test_a_server_that_never_answers_is_given_up_on() -> None:
     # The kernel takes the connection in; nobody reads from it.
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"postgresql+asyncpg://u:secret@127.0.0.1:{silent.getsockname()[1]}/d"
-        with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1"):
-            await open_engine(url, sources=SOURCES, busy_timeout=0.1)
-        with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1"):
-            await look_at(url, busy_timeout=0.1)
+        await raises(StoreUnavailable, open_engine(url, sources=SOURCES, busy_timeout=0.1), match=r"127\.0\.0\.1")
+        await raises(StoreUnavailable, look_at(url, busy_timeout=0.1), match=r"127\.0\.0\.1")
 
 
 async def test_an_unknown_database_or_role_is_told_without_the_password(url: str) -> None:
@@ -661,10 +651,8 @@ async def test_a_pool_that_stays_empty_is_a_busy_store(url: str) -> None:
         async with locked(url, session.id):
             waiting = asyncio.ensure_future(backend.move(session.id, None))
             await until_borrowed(backend)
-            with pytest.raises(StoreBusy, match="pool"):
-                await backend.get_session(session.id)
-            with pytest.raises(StoreBusy, match="pool"):
-                await add(backend, session.id, user())
+            await raises(StoreBusy, backend.get_session(session.id), match="pool")
+            await raises(StoreBusy, add(backend, session.id, user()), match="pool")
         assert (await waiting).revision == 2
         assert checked_out(backend) == 0
         assert len(await path_ids(backend, session.id)) == 0

@@ -6,10 +6,10 @@ import zlib
 from hashlib import blake2b, sha256
 from random import Random
 
-import pytest
 from asyncpg import IntegrityConstraintViolationError
 
 from flue_py.core.sessions import NewSession
+from tests.checks import raises
 from tests.migrations.postgres_catalog import query, run_script
 from tests.postgres import NewDatabase
 from tests.samples import add, assistant, compaction, new_session, path_of, talk, user
@@ -93,5 +93,4 @@ async def test_a_row_that_would_break_the_format_is_refused(new_database: NewDat
         ids = [each.id for each in await path_of(backend, root.id)]
         fork = await backend.fork(root.id, ids[1], NewSession(key="side"))
         await add(backend, fork.id, *talk(1))
-    with pytest.raises(IntegrityConstraintViolationError):
-        await run_script(url, sql)
+    await raises(IntegrityConstraintViolationError, run_script(url, sql))

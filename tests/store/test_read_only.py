@@ -17,7 +17,7 @@ import flue_py.sync
 from flue_py.cli import main
 from flue_py.db.runner import Transaction
 from flue_py.errors import FormatTooNew, InvalidArgument, NotAStore, StoreBusy, StoreUnavailable
-from tests.checks import give_heads
+from tests.checks import give_heads, raises
 from tests.samples import add, new_session, path_ids, talk, user
 from tests.store.conftest import SmallDisk
 from tests.store.scripts import AS_NOBODY, folder_for_all, run_script
@@ -227,8 +227,7 @@ async def test_a_read_during_which_the_file_is_written_is_told_to_be_tried_again
                 other.commit()
             give_heads(path)
 
-        with pytest.raises(StoreBusy, match="try again"):
-            await runner.read(write_meanwhile)
+        await raises(StoreBusy, runner.read(write_meanwhile), match="try again")
         assert (await store.list_sessions()).sessions[0].title == "new"
 
 

@@ -22,6 +22,7 @@ from flue_py.providers.base import LIMITS
 from flue_py.runtime.harness import undo_last
 from flue_py.transfer.bundle import read_bundle, write_bundle
 from flue_py.transfer.copy import copy_store, salvage
+from tests.checks import raises
 from tests.tables import inputs
 
 KEY, NEW = b"k" * 32, b"n" * 32
@@ -140,8 +141,7 @@ async def test_a_reason_and_entries_are_needed(tmp_path: Path) -> None:
     async with flue_py.open(tmp_path / "s.db") as store:
         session, ids = await made(store)
         for entries, why in ((ids, " "), ((), "by request"), (ids, "x" * 3_000)):
-            with pytest.raises(InvalidArgument):
-                await session.redact(entries, why)
+            await raises(InvalidArgument, session.redact(entries, why))
     (tmp_path / "s.db").chmod(0o400)
     if os.geteuid():
         async with flue_py.open(tmp_path / "s.db") as store:
@@ -170,8 +170,7 @@ async def test_a_tombstone_that_was_changed_is_damage(tmp_path: Path, key: Key |
         connection.commit()
     async with flue_py.open(tmp_path / "s.db", key=key) as store:
         session = await store.find_session(session.id)
-        with pytest.raises(CorruptStore, match="does not match its digest"):
-            await session.build_context()
+        await raises(CorruptStore, session.build_context(), match="does not match its digest")
         assert "damaged entry" in str((await store.verify()).problems)
 
 
@@ -229,8 +228,7 @@ async def test_an_older_copy_does_not_bring_it_back_and_a_newer_one_takes_it_alo
 async def test_to_undo_it_is_refused_by_name(tmp_path: Path) -> None:
     async with flue_py.open(tmp_path / "s.db") as store:
         session, _ = await redacted(store)
-        with pytest.raises(InvalidArgument, match="is a redaction, which cannot be undone"):
-            await undo_last(session, by="a person")
+        await raises(InvalidArgument, undo_last(session, by="a person"), match="is a redaction, which cannot be undone")
 
 
 @inputs("is_committed", [False, True])

@@ -18,6 +18,7 @@ from flue_py import STORED, FileWitness, Witness
 from flue_py.core.chain import Chain
 from flue_py.db.keys import Key, KeyedRunner
 from flue_py.errors import WrongKey
+from tests.checks import raises
 from tests.postgres import NewDatabase
 from tests.tables import inputs
 
@@ -121,18 +122,15 @@ async def test_others_who_have_both_keys_go_on_meanwhile(
         async def state(stated: Any) -> None:
             await rekey(stated)
             await go_on()
-            with pytest.raises(WrongKey):
-                await theirs.append_message(message("by a former key"), expected_leaf=STORED)
+            await raises(WrongKey, theirs.append_message(message("by a former key"), expected_leaf=STORED))
 
         store.backend._runner._state = state  # type: ignore[method-assign]
         await store.rekey(after)
         await go_on()
         fork = await others[0].fork()
         await fork.append_message(message("by a fork"))
-        with pytest.raises(WrongKey):
-            await lacking.create_session()
-        with pytest.raises(WrongKey):
-            await theirs.build_context()
+        await raises(WrongKey, lacking.create_session())
+        await raises(WrongKey, theirs.build_context())
     await check(where, after, ids, 2 * TREES + 1 + written + 2)
 
 
@@ -145,8 +143,7 @@ async def test_a_list_read_by_a_former_key_is_refused_not_named_as_damaged(place
         page = await store.list_sessions()
         assert page.damaged == ()
         assert {info.id for info in page.sessions} >= {*ids}
-        with pytest.raises(WrongKey):
-            await lacking.list_sessions()
+        await raises(WrongKey, lacking.list_sessions())
 
 
 class Death(BaseException):
@@ -172,8 +169,7 @@ async def test_who_ends_between_two_trees_leaves_a_store_for_both_keys(place: Ca
         assert not (await store.verify()).problems
         session = await store.find_session(ids[-1])
         await session.append_message(message("between"))
-        with pytest.raises(WrongKey, match="complete that"):
-            await store.rekey(THIRD)
+        await raises(WrongKey, store.rekey(THIRD), match="complete that")
         assert (await store.rekey(NEW)).trees == TREES
     await check(where, NEW, ids, 2 * TREES + 2)
 

@@ -24,6 +24,7 @@ from flue_py.db.salvage.pages import PageFile, Scan, shapes
 from flue_py.db.salvage.rebuild import salvage
 from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.errors import FormatTooNew, InvalidArgument, NotAStore, StoreUnavailable
+from tests.checks import raises
 from tests.migrations.later import later_version
 from tests.samples import add, new_session, path_ids, talk, user
 from tests.sources import StepSources, counted_sources
@@ -795,8 +796,7 @@ async def test_a_payload_larger_than_the_limits_is_a_loss_and_is_not_unpacked(
     assert max(most_unpacked) < 20_000
     report = await flue_py.salvage(path, tmp_path / "few.db", limits=flue_py.Limits(entry_bytes=10))
     assert set(report.lost_entry_ids) == {short, packed, apart}
-    with pytest.raises(InvalidArgument, match="limits"):
-        await flue_py.salvage(path, tmp_path / "none.db", limits=10)  # type: ignore[arg-type]
+    await raises(InvalidArgument, flue_py.salvage(path, tmp_path / "none.db", limits=10), match="limits")  # type: ignore[arg-type]
 
 
 async def test_what_was_stored_under_larger_limits_is_read_under_smaller_ones(tmp_path: Path) -> None:

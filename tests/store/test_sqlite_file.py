@@ -26,6 +26,7 @@ from flue_py.db.sqlite.file import (
     translated,
 )
 from flue_py.errors import CorruptStore, FixTheStore, FlueError, NotAStore, StoreBusy, StoreUnavailable
+from tests.checks import raises
 from tests.samples import new_session, path_of, talk
 from tests.store.sqlite_batches import opened
 from tests.tables import inputs
@@ -249,8 +250,7 @@ async def test_a_damaged_store_is_refused_when_it_is_opened_or_read(tmp_path: Pa
     }.items():
         damaged = tmp_path / f"{name}.db"
         damaged.write_bytes(content)
-        with pytest.raises(FixTheStore) as caught:
-            await read_everything(damaged)
+        caught = await raises(FixTheStore, read_everything(damaged))
         assert str(damaged) in str(caught.value)
 
 

@@ -32,7 +32,7 @@ from flue_py.db.sqlite import file as sqlite_writer
 from flue_py.db.sqlite import runner as sqlite
 from flue_py.db.sqlite.file import begin_immediate
 from flue_py.db.sqlite.runner import open_sqlite
-from tests.checks import refused, unchanged
+from tests.checks import raises, refusal, unchanged
 from tests.samples import UNKNOWN, add, assistant, compaction, new_session, path_ids, path_of, session_info, talk, user
 from tests.sources import counted_sources, repeating_sources
 from tests.store.sqlite_batches import GUARD_SECONDS, Gate, held_writer, in_one_batch, in_the_queue, opened, runner_of
@@ -184,8 +184,7 @@ async def test_an_operation_that_fails_after_it_wrote_leaves_its_neighbours_inta
         info = await session_info(backend, session.id)
         assert (info.title, info.entry_count) == (None, 4)
         assert (await backend.verify()).problems == []
-        with pytest.raises(seen):
-            await backend.set_label(session.id, "x", "x")
+        await raises(seen, backend.set_label(session.id, "x", "x"))
         assert len(await path_ids(backend, session.id)) == 4
 
 
@@ -260,10 +259,8 @@ async def test_a_source_that_always_gives_a_taken_id_is_given_up_and_nothing_is_
     async with opened(path, sources) as backend:
         session = await backend.create_session(NewSession())
         await add(backend, session.id, user())
-        async with refused(backend, errors.FlueError):
-            await backend.append(session.id, [user()])
-        async with refused(backend, errors.FlueError):
-            await backend.create_session(NewSession())
+        await refusal(backend, errors.FlueError, backend.append(session.id, [user()]))
+        await refusal(backend, errors.FlueError, backend.create_session(NewSession()))
 
 
 # -- cancellation ---------------------------------------------------------------------------------------------------
@@ -521,10 +518,8 @@ async def test_closing_finishes_what_waits_and_refuses_what_comes_later(path: Pa
             waiting = await in_the_queue(backend, *[backend.append(session.id, [user(str(n))]) for n in range(20)])
             closing_it = asyncio.create_task(backend.close())
             await asyncio.sleep(0)
-            with pytest.raises(errors.StoreClosed, match=path.name):
-                await backend.append(session.id, [user("x")])
-            with pytest.raises(errors.StoreClosed, match=path.name):
-                await backend.read_path(session.id)
+            await raises(errors.StoreClosed, backend.append(session.id, [user("x")]), match=path.name)
+            await raises(errors.StoreClosed, backend.read_path(session.id), match=path.name)
             assert not closing_it.done()
         results = await asyncio.gather(*waiting)
         await closing_it
@@ -570,8 +565,7 @@ async def test_the_writer_lets_go_last_so_that_the_log_goes_into_the_database(pa
 async def test_an_opening_that_fails_leaves_no_thread_behind(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "s.db"
     before = set(threading.enumerate())
-    with pytest.raises(errors.FlueError):
-        await open_sqlite(path, sources=counted_sources())
+    await raises(errors.FlueError, open_sqlite(path, sources=counted_sources()))
     for thread in set(threading.enumerate()) - before:
         await asyncio.to_thread(thread.join, GUARD_SECONDS)
     assert threads_of(path) == []
@@ -716,8 +710,7 @@ async def test_a_conflict_between_two_stores_is_a_leaf_conflict(path: Path) -> N
     async with opened(path) as one, opened(path, random_sources()) as two:
         session = await new_session(one, user("a"))
         await two.append(session.id, [user("b")], expected=session.leaf_id)
-        async with refused(one, errors.LeafConflict):
-            await one.append(session.id, [user("c")], expected=session.leaf_id)
+        await refusal(one, errors.LeafConflict, one.append(session.id, [user("c")], expected=session.leaf_id))
 
 
 async def test_what_a_store_remembers_of_a_session_does_not_outlive_a_commit_elsewhere(path: Path) -> None:
@@ -734,8 +727,7 @@ async def test_what_a_store_remembers_of_a_session_does_not_outlive_a_commit_els
         await add(one, fork.id, user("c"))
         await two.delete_tree(session.id)
         for store in (one, two):
-            with pytest.raises(errors.SessionNotFound):
-                await store.append(session.id, [user("x")])
+            await raises(errors.SessionNotFound, store.append(session.id, [user("x")]))
         assert len(await add(one, fork.id, user("d"))) == 1
         assert (await one.verify()).problems == []
 
@@ -773,8 +765,7 @@ async def test_a_lock_that_is_held_too_long_is_a_store_busy_and_nothing_is_chang
                     lambda: backend.create_session(NewSession()),
                     lambda: backend.delete_tree(session.id),
                 ):
-                    with pytest.raises(errors.StoreBusy, match=str(path)):
-                        await operation()
+                    await raises(errors.StoreBusy, operation(), match=str(path))
             other.execute("ROLLBACK")
         assert len(await add(backend, session.id, user("b"))) == 1
         assert len(await path_ids(backend, session.id)) == 2
