@@ -17,7 +17,7 @@ from msgspec import field
 from msgspec.structs import replace
 
 from flue_py.core import sessions
-from flue_py.core.context import ContextEntry, ContextRead, PendingTurn, PrefixChain, context_of, pending_in
+from flue_py.core.context import ContextEntry, ContextRead, PrefixChain, context_of
 from flue_py.core.entries import Entry, PathSettings, checked_kind, to_microseconds
 from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, Selective, decode_object, encode_json
 from flue_py.core.kinds import MESSAGE
@@ -792,16 +792,6 @@ class Handle:
             read = await self._backend.read_context_end(self._ref, limit, leaf=leaf)
             self._note_read(read, leaf)
             return read.items
-
-    async def pending(self, *, leaf: LeafChoice = sessions.STORED) -> PendingTurn:
-        """Return the debt of the last turn of the context: the results of tool calls, an answer of the model, or
-        nothing.
-
-        For a program that goes on after another one died: it runs ``calls``, by their ids, names and arguments, or asks
-        the model to answer ``unanswered``. A failed or aborted answer counts as none. Raises `EntryNotFound`. The cost
-        of the context.
-        """
-        return pending_in((await self._read_context(leaf)).items)
 
     async def _settings_of(self, context: KnownContext) -> PathSettings:
         """Return `settings` at the leaf of a context: read once, since the path to it never changes."""

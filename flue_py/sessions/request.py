@@ -16,9 +16,11 @@ from flue_py.core.context import (
     CommonPrefix,
     ContextEntry,
     ContextSize,
+    PendingTurn,
     PrefixChain,
     chain_of,
     context_of,
+    pending_in,
     project_kept,
 )
 from flue_py.core.entries import Entry, NewEntry, from_microseconds
@@ -149,6 +151,16 @@ class Context(Group[Writing]):
     async def latest_assistant(self, *, leaf: LeafChoice = STORED) -> Entry | None:
         """Return the last assistant message on the path, or None. Usually the cost of the context."""
         return await handle.latest_answer(self._session, leaf)
+
+    async def pending(self, *, leaf: LeafChoice = STORED) -> PendingTurn:
+        """Return the debt of the last turn of the context: the results of tool calls, an answer of the model, or
+        nothing.
+
+        For a program that goes on after another one died: it runs ``calls``, by their ids, names and arguments, or asks
+        the model to answer ``unanswered``. A failed or aborted answer counts as none. Raises `EntryNotFound`. The cost
+        of the context.
+        """
+        return pending_in((await self._session._read_context(leaf)).items)
 
     async def common_prefix(self, leaf_a: LeafChoice, leaf_b: LeafChoice = STORED) -> CommonPrefix:
         """Return the common beginning of the contexts at two leaves, byte for byte, as a provider's cache has it.

@@ -472,6 +472,7 @@ class Context(Twin[request.Context]):
 
     measure = blocking(request.Context.measure)
     latest_assistant = blocking(request.Context.latest_assistant)
+    pending = blocking(request.Context.pending)
     common_prefix = blocking(request.Context.common_prefix)
     gather = blocking(request.Context.gather)
     validate = blocking(request.Context.validate)
@@ -546,7 +547,6 @@ class Session(Twin[AsyncSession]):
 
     get_active_path = blocking(AsyncSession.get_active_path)
     turns = blocking(AsyncSession.turns)
-    pending = blocking(AsyncSession.pending)
     settings = blocking(AsyncSession.settings)
     build_context_entries = blocking(AsyncSession.build_context_entries)
     build_context = blocking(AsyncSession.build_context)

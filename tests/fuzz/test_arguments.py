@@ -66,7 +66,7 @@ def usual_of_session(first: str, last: str) -> Usual:
         "turns": {},
         "settings": {},
         "context.latest_assistant": {},
-        "pending": {},
+        "context.pending": {},
         "branches.is_ancestor": {"entry_id": first, "of": last},
         "build_context_entries": {},
         "build_context": {},

@@ -433,7 +433,7 @@ async def test_what_is_owed_is_the_results_of_calls_or_an_answer(store: Store) -
     for name, (messages, unanswered, calls) in TURNS.items():
         session = await store.create_session()
         ids = (await session.append_messages(messages)).entry_ids
-        found = await session.pending()
+        found = await session.context.pending()
         told = None if found.unanswered is None else ids.index(found.unanswered.id)
         if (told, [call.id for call in found.calls]) != (unanswered, calls):
             wrong.append((name, found))
@@ -446,18 +446,18 @@ async def test_what_is_owed_is_the_results_of_calls_or_an_answer(store: Store) -
 async def test_a_call_names_the_entry_that_it_is_in_and_a_leaf_says_what_was_owed_there(store: Store) -> None:
     session = await store.create_session()
     asked, calls, _ = (await session.append_messages([ASKED, calling("a"), result("a")])).entry_ids
-    (call,) = (await session.pending(leaf=calls)).calls
+    (call,) = (await session.context.pending(leaf=calls)).calls
     assert call.entry_id == calls
-    assert existing((await session.pending(leaf=asked)).unanswered).id == asked
+    assert existing((await session.context.pending(leaf=asked)).unanswered).id == asked
 
 
 async def test_what_a_person_ran_in_a_shell_and_what_is_excluded_is_not_owed(store: Store) -> None:
     session = await store.create_session()
     await session.append_messages([ASKED, DONE])
     await session.append_shell("ls", "a.py", 0)
-    assert (await session.pending()).is_over
+    assert (await session.context.pending()).is_over
     again = (await session.append_message(ASKED)).entry_ids[0]
     await session.append_custom("note", {"text": "by hand"})
-    assert not (await session.pending()).is_over
+    assert not (await session.context.pending()).is_over
     await session.marks.exclude(again)
-    assert (await session.pending()).is_over
+    assert (await session.context.pending()).is_over
