@@ -132,7 +132,7 @@ def _tell_of_interruption() -> None:
 
 
 def _import_changed(place: Place) -> None:
-    from flue_py.cli.config import read_config
+    from flue_py.cli.main import read_config
 
     wanted = read_config().import_
     # What is not there is for the command to say.

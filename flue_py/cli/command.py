@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeAlias, TypeVar, cast
 import click
 
 import flue_py
-from flue_py.cli.config import read_config
-from flue_py.cli.main import Place, absolute, expanded, finished, is_only_readable
+from flue_py.cli.main import Place, absolute, expanded, finished, is_only_readable, read_config
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry
 from flue_py.core.json import Frozen, JsonObject, JsonValue, unchecked_json

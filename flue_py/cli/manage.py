@@ -18,8 +18,7 @@ from msgspec.structs import replace
 import flue_py
 from flue_py.cli import command as cli
 from flue_py.cli.command import Answer, Plan
-from flue_py.cli.config import read_config, read_policy
-from flue_py.cli.main import HelpfulGroup, Place, expanded, finished, is_only_readable, key_in
+from flue_py.cli.main import HelpfulGroup, Place, expanded, finished, is_only_readable, key_in, read_config, read_policy
 from flue_py.core.entries import from_microseconds
 from flue_py.core.erasure import Receipt
 from flue_py.core.json import JsonObject, JsonValue, to_json

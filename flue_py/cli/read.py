@@ -19,8 +19,16 @@ from msgspec.structs import replace
 import flue_py
 from flue_py.cli import command as cli
 from flue_py.cli.command import Answer
-from flue_py.cli.config import read_config
-from flue_py.cli.main import HelpfulGroup, Place, exit_code_of, finished, in_commands, is_only_readable, on_one_line
+from flue_py.cli.main import (
+    HelpfulGroup,
+    Place,
+    exit_code_of,
+    finished,
+    in_commands,
+    is_only_readable,
+    on_one_line,
+    read_config,
+)
 from flue_py.core.context import Turn, entry_costs
 from flue_py.core.entries import Artifact, Entry
 from flue_py.core.json import Frozen, JsonObject, JsonValue

@@ -33,7 +33,7 @@ from flue_py.render.views import damaged_lines, row_of
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.transfer.ahead import ReadAhead
-from flue_py.transfer.bundle import BundleCounts, read_bundle, write_bundle
+from flue_py.transfer.copy import BundleCounts, read_bundle, write_bundle
 from flue_py.transfer.export import (
     export_session,
     place_in_home,

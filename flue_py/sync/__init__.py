@@ -47,7 +47,6 @@ from flue_py.sessions.session import Tasks as AsyncTasks
 from flue_py.sessions.store import Store as AsyncStore
 from flue_py.system import once
 from flue_py.transfer import copy
-from flue_py.transfer.copy import salvage_file
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
     from flue_py.sync.runtime import copy_store as copy_store
     from flue_py.sync.runtime import run_command as run_command
     from flue_py.sync.runtime import summarize as summarize
-    from flue_py.transfer import bundle, export, importing
+    from flue_py.transfer import export, imports
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -352,18 +351,18 @@ def _bare(value: object) -> object:
 
 if TYPE_CHECKING:
     add_files = blocking(export.add_files)
-    import_file = blocking(importing.import_file)
+    import_file = blocking(imports.import_file)
     export_session = blocking(export.export_session)
     transcript = blocking(export.transcript)
     write_continuation = blocking(export.write_continuation)
     write_pages = blocking(export.write_pages)
     write_transcript = blocking(export.write_transcript)
-    write_bundle = blocking(bundle.write_bundle)
-    read_bundle = blocking(bundle.read_bundle)
+    write_bundle = blocking(copy.write_bundle)
+    read_bundle = blocking(copy.read_bundle)
 else:
     _RUNTIME = ("CompactionGuard", "Conversation", "copy_store", "run_command", "summarize")
     _FUNCTIONS = {
-        "flue_py.transfer.bundle": ("read_bundle", "write_bundle"),
+        "flue_py.transfer.copy": ("read_bundle", "write_bundle"),
         "flue_py.transfer.export": (
             "add_files",
             "export_session",
@@ -762,7 +761,7 @@ open = _opening(store.open)
 def salvage(
     damaged: str | PathLike[str], new: str | PathLike[str], *, limits: Limits | None = None, key: KeyChoice = None
 ) -> SalvageReport:
-    return salvage_file(damaged, new, limits=limits, key=key)
+    return copy.salvage_file(damaged, new, limits=limits, key=key)
 
 
 salvage.__doc__ = copy.salvage.__doc__

@@ -13,15 +13,19 @@ if TYPE_CHECKING:
     from flue_py.core.trees import Loss, SalvageReport
     from flue_py.formats.kit import Exported
     from flue_py.providers.base import ExportNote
-    from flue_py.transfer.bundle import BundleCounts, BundleReport, UnbundleReport, read_bundle, write_bundle
     from flue_py.transfer.copy import (
         BudgetLeft,
+        BundleCounts,
+        BundleReport,
         CopyProgress,
         CopyRefusal,
         CopyReport,
         DocumentLeft,
+        UnbundleReport,
         copy_store,
+        read_bundle,
         salvage,
+        write_bundle,
     )
     from flue_py.transfer.export import (
         ContinuationReport,
@@ -50,8 +54,10 @@ __getattr__ = lazy_names(
         "flue_py.core.trees": "Loss SalvageReport",
         "flue_py.formats.kit": "Exported",
         "flue_py.providers.base": "ExportNote",
-        "flue_py.transfer.bundle": "BundleReport UnbundleReport read_bundle write_bundle BundleCounts",
-        "flue_py.transfer.copy": "BudgetLeft CopyProgress CopyRefusal CopyReport DocumentLeft copy_store salvage",
+        "flue_py.transfer.copy": (
+            "BudgetLeft BundleCounts BundleReport CopyProgress CopyRefusal CopyReport DocumentLeft UnbundleReport "
+            "copy_store read_bundle salvage write_bundle"
+        ),
         "flue_py.transfer.export": (
             "export_session TranscriptReport transcript write_transcript ContinuationReport write_continuation "
             "PagesReport write_pages FileRefusal FilesReport add_files"

@@ -14,7 +14,7 @@ import click
 import flue_py
 from flue_py import OffloadSettings
 from flue_py.cli import main
-from flue_py.transfer.bundle import write_bundle
+from flue_py.transfer.copy import write_bundle
 from tests.earlier import names_unchecked
 from tests.values import existing
 

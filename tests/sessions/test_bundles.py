@@ -28,7 +28,7 @@ from flue_py.core.entries import NewEntry
 from flue_py.core.ledger import Dimension
 from flue_py.db.schema import FORMAT_VERSION
 from flue_py.db.sqlite.file import leave_wal
-from flue_py.transfer.bundle import BundleCounts, read_bundle, write_bundle
+from flue_py.transfer.copy import BundleCounts, read_bundle, write_bundle
 from flue_py.transfer.export import transcript, transcripts_of_tasks, write_transcript
 from tests.checks import raises
 from tests.samples import placed

@@ -20,8 +20,7 @@ from flue_py.db.sqlite.file import Writer
 from flue_py.errors import CorruptStore, InvalidArgument, StoreUnavailable
 from flue_py.providers.base import LIMITS
 from flue_py.runtime.harness import undo_last
-from flue_py.transfer.bundle import read_bundle, write_bundle
-from flue_py.transfer.copy import copy_store, salvage
+from flue_py.transfer.copy import copy_store, read_bundle, salvage, write_bundle
 from tests.checks import raises
 from tests.tables import inputs
 
