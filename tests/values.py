@@ -1,8 +1,10 @@
-"""A value that must be there: for tests of the rules too, which need no database."""
+"""Values of tests, of the rules too, which need no database: one that must be there, and shapes of other libraries."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+import json
+from pathlib import Path
+from typing import Any, TypeVar
 
 Value = TypeVar("Value")
 
@@ -11,3 +13,9 @@ def existing(value: Value | None) -> Value:
     """Return a value that must be there."""
     assert value is not None
     return value
+
+
+def shapes(kind: str) -> dict[str, Any]:
+    """Return usage, messages, or the fields of usage, by whom they are of, as libraries and programs write them."""
+    table: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "data/shapes.json").read_bytes())
+    return table[kind]

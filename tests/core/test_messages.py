@@ -35,6 +35,7 @@ from flue_py.core.messages import (
 )
 from flue_py.errors import InvalidEntry
 from tests.tables import inputs
+from tests.values import shapes
 
 # --- Generated messages -------------------------------------------------------------------------------------
 
@@ -185,76 +186,7 @@ def test_the_fast_check_and_the_parser_take_and_refuse_the_same_in_the_same_word
 
 # --- Shapes of real transcripts -----------------------------------------------------------------------------
 
-REAL_SHAPES: dict[str, dict[str, Any]] = {
-    "content as a string": {"role": "user", "content": "Fix it"},
-    "content null": {"role": "user", "content": None},
-    "content absent": {"role": "user"},
-    "no parts": {"role": "assistant", "content": []},
-    "assistant with string content": {"role": "assistant", "content": "plain", "stopReason": "stop"},
-    "pi assistant": {
-        "role": "assistant",
-        "content": [
-            {"type": "thinking", "thinking": "Read first.", "thinkingSignature": "c2ln"},
-            {"type": "text", "text": "Reading."},
-            {"type": "toolCall", "id": "call_1", "name": "read", "arguments": {"path": "a.py"}, "partialJson": "{"},
-        ],
-        "api": "anthropic-messages",
-        "provider": "anthropic",
-        "model": "claude-sonnet-4-5",
-        "usage": {"input": 100, "output": 20, "totalTokens": 120, "cost": {"input": 0.0003, "total": 1.0}},
-        "stopReason": "toolUse",
-        "timestamp": 1767607204000,
-    },
-    "pi tool result": {
-        "role": "toolResult", "toolCallId": "call_1", "toolName": "read",
-        "content": [{"type": "text", "text": "(empty)"}, {"type": "image", "data": "QQ==", "mimeType": "image/png"}],
-        "details": {}, "isError": False, "timestamp": 1767607205000,
-    },
-    "tool result without id": {"role": "toolResult", "content": [{"type": "other", "text": "?"}]},
-    "tool result with details that are no object": {"role": "toolResult", "toolCallId": "c", "details": [1, None]},
-    "pi shell command": {"role": "bashExecution", "command": "ls", "output": "", "exitCode": 0, "cancelled": False},
-    "pi extension message": {"role": "custom", "customType": "lint", "content": "ok", "display": True, "details": {}},
-    "OpenAI chat assistant": {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "Read", "arguments": '{"p":1}'}}],
-    },
-    "OpenAI chat tool": {"role": "tool", "tool_call_id": "c1", "content": "AAA", "isError": False},
-    "Claude Code assistant": {
-        "id": "msg_1",
-        "type": "message",
-        "role": "assistant",
-        "model": "claude-opus-4-5",
-        "content": [
-            {"type": "thinking", "thinking": "…", "signature": "sig"},
-            {"type": "tool_use", "id": "toolu_1", "name": "Read", "input": {"file_path": "a.py"}},
-        ],
-        "stop_reason": None,
-        "usage": {"input_tokens": 9},
-    },
-    "Claude Code tool result": {
-        "role": "user",
-        "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "…", "is_error": False}],
-    },
-    "image by source": {
-        "role": "user",
-        "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QQ=="}}],
-    },
-    "Codex developer": {
-        "type": "message", "role": "developer", "content": [{"type": "input_text", "text": "rules"}], "phase": "x",
-    },
-    "arguments a string": {
-        "role": "assistant",
-        "content": [{"type": "toolCall", "id": "", "name": "", "arguments": "{"}],
-    },
-    "arguments a list": {
-        "role": "assistant",
-        "content": [{"type": "toolCall", "id": "c", "name": "n", "arguments": [1]}],
-    },
-    "no arguments": {"role": "assistant", "content": [{"type": "toolCall", "id": "c", "name": "n"}]},
-    "timestamp as text": {"role": "system", "content": "Be brief.", "timestamp": "2026-01-14T00:00:00.000Z"},
-    "usage where none is counted": {"role": "user", "content": "x", "usage": "free"},
-}  # fmt: skip
+REAL_SHAPES: dict[str, dict[str, Any]] = shapes("messages")
 
 
 @inputs("name", REAL_SHAPES)

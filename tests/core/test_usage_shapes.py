@@ -24,108 +24,12 @@ from flue_py.core.usage import (
     usage_json,
 )
 from tests.tables import inputs
+from tests.values import shapes
 
 ONE_CALL = UsageTotals(input=70, output=30, cache_read=20, cache_write=10, total_tokens=130)
 """100 tokens were sent, 20 of them from the cache and 10 into it; 30 came back, 8 of them reasoning."""
 
-SHAPES: dict[str, JsonObject] = {
-    "ours": {
-        "input": 70, "output": 30, "cacheRead": 20, "cacheWrite": 10, "totalTokens": 130, "reasoning": 8,
-    },
-    "ours in snake case": {
-        "input": 70, "output": 30, "cache_read": 20, "cache_write": 10, "total_tokens": 130, "reasoning": 8,
-    },
-    "Anthropic": {
-        "input_tokens": 70, "output_tokens": 30, "cache_read_input_tokens": 20, "cache_creation_input_tokens": 10,
-    },
-    "Anthropic, the cache by duration": {
-        "input_tokens": 70, "output_tokens": 30, "cache_read_input_tokens": 20,
-        "cache_creation": {"ephemeral_5m_input_tokens": 6, "ephemeral_1h_input_tokens": 4},
-    },
-    "Bedrock": {
-        "inputTokens": 70, "outputTokens": 30, "cacheReadInputTokens": 20, "cacheWriteInputTokens": 10,
-        "totalTokens": 130,
-    },
-    "OpenAI Chat Completions": {
-        "prompt_tokens": 100, "completion_tokens": 30, "total_tokens": 130,
-        "prompt_tokens_details": {"cached_tokens": 20, "cache_write_tokens": 10, "audio_tokens": 0},
-        "completion_tokens_details": {"reasoning_tokens": 8, "accepted_prediction_tokens": 0},
-    },
-    "OpenAI Responses": {
-        "input_tokens": 100, "output_tokens": 30, "total_tokens": 130,
-        "input_tokens_details": {"cached_tokens": 20, "cache_write_tokens": 10},
-        "output_tokens_details": {"reasoning_tokens": 8},
-    },
-    "Codex": {
-        "input_tokens": 100, "cached_input_tokens": 20, "cache_write_input_tokens": 10, "output_tokens": 30,
-        "reasoning_output_tokens": 8, "total_tokens": 130,
-    },
-    "pydantic-ai": {
-        "input_tokens": 100, "cache_read_tokens": 20, "cache_write_tokens": 10, "output_tokens": 30,
-        "details": {"reasoning_tokens": 8},
-    },
-    "LangChain": {
-        "input_tokens": 100, "output_tokens": 30, "total_tokens": 130,
-        "input_token_details": {"cache_read": 20, "cache_creation": 10}, "output_token_details": {"reasoning": 8},
-    },
-    "LangChain, of Anthropic": {
-        "input_tokens": 100, "output_tokens": 30, "total_tokens": 130,
-        "input_token_details": {
-            "cache_read": 20, "cache_creation": 0, "ephemeral_5m_input_tokens": 6, "ephemeral_1h_input_tokens": 4,
-        },
-        "output_token_details": {"reasoning": 8},
-    },
-    "LangChain, a sum of both": {
-        "input_tokens": 100, "output_tokens": 30, "total_tokens": 130,
-        "input_token_details": {"cache_read": 20, "cache_creation": 7, "ephemeral_1h_input_tokens": 3},
-    },
-    "LangChain, of a tier of OpenAI": {
-        "input_tokens": 100, "output_tokens": 30, "total_tokens": 130,
-        "input_token_details": {"flex": 80, "flex_cache_read": 20, "flex_cache_creation": 10},
-        "output_token_details": {"flex": 22, "flex_reasoning": 8},
-    },
-    "Bedrock, the cache by duration": {
-        "inputTokens": 70, "outputTokens": 30, "totalTokens": 130, "cacheReadInputTokens": 20,
-        "cacheDetails": [
-            {"ttl": "1h", "inputTokens": 3}, {"ttl": "5m", "inputTokens": 6}, {"ttl": "1h", "inputTokens": 1},
-        ],
-    },
-    "LiteLLM, of Anthropic": {
-        "prompt_tokens": 100, "completion_tokens": 30, "total_tokens": 130,
-        "prompt_tokens_details": {
-            "cached_tokens": 20, "cache_creation_tokens": 10,
-            "cache_creation_token_details": {"ephemeral_5m_input_tokens": 6, "ephemeral_1h_input_tokens": 4},
-        },
-        "cache_creation_input_tokens": 10, "cache_read_input_tokens": 20,
-    },
-    "Anthropic, with its thinking": {
-        "input_tokens": 70, "output_tokens": 30, "cache_read_input_tokens": 20, "cache_creation_input_tokens": 10,
-        "output_tokens_details": {"thinking_tokens": 8},
-    },
-    "reasoning beside the output": {
-        "prompt_tokens": 100, "completion_tokens": 22, "total_tokens": 130,
-        "prompt_tokens_details": {"cached_tokens": 20, "cache_write_tokens": 10},
-        "completion_tokens_details": {"reasoning_tokens": 8},
-    },
-    "reasoning beside the output, as Responses": {
-        "input_tokens": 100, "output_tokens": 22, "total_tokens": 130,
-        "input_tokens_details": {"cached_tokens": 20, "cache_write_tokens": 10},
-        "output_tokens_details": {"reasoning_tokens": 8},
-    },
-    "an output that only the total has whole": {
-        "prompt_tokens": 100, "completion_tokens": 22, "total_tokens": 130,
-        "prompt_tokens_details": {"cached_tokens": 20, "cache_write_tokens": 10},
-    },
-    "Vercel AI SDK": {
-        "inputTokens": 100, "outputTokens": 30, "totalTokens": 130,
-        "inputTokenDetails": {"noCacheTokens": 70, "cacheReadTokens": 20, "cacheWriteTokens": 10},
-        "outputTokenDetails": {"textTokens": 22, "reasoningTokens": 8},
-    },
-    "a gateway that says it twice": {
-        "prompt_tokens": 100, "completion_tokens": 30, "total_tokens": 130, "cache_read_input_tokens": 20,
-        "cache_creation_input_tokens": 10, "prompt_tokens_details": {"cached_tokens": 20},
-    },
-}  # fmt: skip
+SHAPES: dict[str, JsonObject] = shapes("usage")
 
 
 def camel(name: str) -> str:
@@ -344,45 +248,7 @@ def test_a_number_in_a_field_that_no_usage_has_is_an_oddity_that_names_it() -> N
 # -- The table of what providers report: every field of the types in their libraries is a line of it --------------
 
 
-LIBRARIES = {
-    "anthropic 2.14.0": """cache_creation.ephemeral_1h_input_tokens cache_creation.ephemeral_5m_input_tokens
-        cache_creation_input_tokens cache_read_input_tokens inference_geo input_tokens output_tokens
-        output_tokens_details.thinking_tokens server_tool_use.web_fetch_requests server_tool_use.web_search_requests
-        service_tier speed fallback_credit.status.type""",
-    "openai 3.57.0": """completion_tokens prompt_tokens total_tokens
-        completion_tokens_details.accepted_prediction_tokens
-        completion_tokens_details.audio_tokens completion_tokens_details.reasoning_tokens
-        completion_tokens_details.rejected_prediction_tokens completion_tokens_details.text_tokens
-        prompt_tokens_details.audio_tokens prompt_tokens_details.cache_write_tokens prompt_tokens_details.cached_tokens
-        prompt_tokens_details.image_tokens prompt_tokens_details.text_tokens input_tokens
-        input_tokens_details.cache_write_tokens input_tokens_details.cached_tokens
-        input_tokens_details.cache_write_tokens_details.ttl_12h_tokens
-        input_tokens_details.cache_write_tokens_details.ttl_30m_tokens output_tokens
-        output_tokens_details.reasoning_tokens""",
-    "google-genai 3.6.1": """cache_tokens_details cached_content_token_count candidates_token_count
-        candidates_tokens_details prompt_token_count prompt_tokens_details thoughts_token_count
-        tool_use_prompt_token_count tool_use_prompt_tokens_details total_token_count traffic_type response_token_count
-        response_tokens_details service_tier cached_tokens_by_modality grounding_tool_count initial_input_tokens
-        input_tokens_by_modality output_tokens_by_modality tool_use_tokens_by_modality total_cached_tokens
-        total_input_tokens total_output_tokens total_thought_tokens total_tokens total_tool_use_tokens""",
-    "botocore 1.44.8": """input_tokens output_tokens total_tokens cache_read_input_tokens cache_write_input_tokens
-        cache_details.5m cache_details.1h service_tier performance_config.latency""",
-    "langchain-core 1.8.3": """input_tokens output_tokens total_tokens input_token_details.audio
-        input_token_details.cache_creation input_token_details.cache_read output_token_details.audio
-        output_token_details.reasoning input_token_details.ephemeral_5m_input_tokens
-        input_token_details.ephemeral_1h_input_tokens input_token_details.priority
-        input_token_details.priority_cache_read input_token_details.priority_cache_creation
-        input_token_details.flex input_token_details.flex_cache_read output_token_details.flex
-        output_token_details.flex_reasoning""",
-    "pydantic-ai 2.68": """input_tokens cache_write_tokens cache_write_1h_tokens cache_read_tokens output_tokens
-        unmeasured_requests output_reasoning_tokens input_audio_tokens cache_audio_read_tokens output_audio_tokens
-        audio_seconds details cost""",
-    "genai-prices 0.2.3": """web_searches input_image_tokens input_video_tokens output_image_tokens output_video_tokens
-        details.advisor_input_tokens details.advisor_output_tokens details.advisor_cache_creation_input_tokens
-        details.advisor_cache_read_input_tokens""",
-    "Mistral": "prompt_audio_seconds",
-    "OpenRouter": "cost is_byok cost_details server_tool_use.web_search_requests",
-}
+LIBRARIES: dict[str, list[str]] = shapes("fields")
 
 
 def missing(path: str) -> bool:
@@ -406,7 +272,7 @@ def objects(node: object, path: str = "") -> Iterator[tuple[str, Mapping[str, ob
 
 
 def test_every_field_of_a_library_is_in_the_table() -> None:
-    assert [(name, path) for name, paths in LIBRARIES.items() for path in paths.split() if missing(path)] == []
+    assert [(name, path) for name, paths in LIBRARIES.items() for path in paths if missing(path)] == []
 
 
 def test_a_list_is_read_as_an_object_that_has_a_rule_for_it() -> None:
