@@ -21,7 +21,7 @@ from tests.conformance.test_fixtures import COUNTS, OWN_ANSWERS
 from tests.docs import pages, reference
 
 ALL = pages.all_pages()
-DECISION_HEADINGS = ["Why", "Rejected", "Reconsider"]
+DECISION_HEADINGS = ["Why", "Rejected"]
 
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
