@@ -52,6 +52,7 @@ RUNS_WITH = {
     "docs/adapters/openai-agents.md": "agents",
     "docs/adapters/pydantic-ai.md": "pydantic_ai",
     "docs/how-to/give-it-a-model.md": "anthropic",
+    "docs/how-to/record-an-agent.md": "pydantic_ai",
     "docs/how-to/keep-secrets-out.md": "detect_secrets",
 }
 """Pages whose programs need a module of an extra; they run where it is installed."""

@@ -733,16 +733,18 @@ class Group(NamedTuple):
 # Writing
 
 
-def entries_of(new: Sequence[ConversationEntry], state: JsonObject | None) -> list[list[NewEntry]]:
+def entries_of(
+    new: Sequence[ConversationEntry], state: JsonObject | None, agent: str | None = None
+) -> list[list[NewEntry]]:
     """Return the entries of each message, in order; the last of all has ``state`` beside it.
 
-    Raises `InvalidEntry` for a message with a value that JSON has no form for. O(size).
+    ``agent`` is the name of the answering agent. Raises `InvalidEntry` for a value that has no form in JSON. O(size).
     """
     dumped = dumped_messages([entry.message for entry in new])
     read = _validated(dumped)
     last = len(new) - 1
     return [
-        _entries(entry, message, again, state if number == last else None)
+        _entries(entry, message, again, state if number == last else None, agent)
         for number, (entry, message, again) in enumerate(zip(new, dumped, read, strict=True))
     ]
 
@@ -766,10 +768,12 @@ def _dumped_as_they_are(messages: Sequence[ModelMessage]) -> list[JsonObject]:
 
 
 def _entries(
-    entry: ConversationEntry, dumped: JsonObject, read: ModelMessage, state: JsonObject | None
+    entry: ConversationEntry, dumped: JsonObject, read: ModelMessage, state: JsonObject | None, agent: str | None
 ) -> list[NewEntry]:
     messages, silent = said_in(dumped)
     is_response = isinstance(entry.message, ModelResponse)
+    if is_response and agent is not None:
+        messages[0].message["agentName"] = agent
     calls = calls_of(dumped) if is_response and dumped.get("failed_attempts") else []
     if len(calls) > 1:
         messages = [_paid_by(messages[0], calls)]

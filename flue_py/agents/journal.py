@@ -1,0 +1,322 @@
+"""The journal of a run: its session, the messages that are stored, and the beginnings and ends of its tool calls.
+
+A message is stored when it is complete, the results of tools one by one. Each call of a tool has an entry that it
+began, and ends with its result, or with an entry that says why there is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Literal
+
+from msgspec import ValidationError, convert, structs, to_builtins
+from pydantic_ai.conversation_store import ConversationEntry
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+)
+
+from flue_py.adapters.pydantic_ai.messages import entries_of, groups_of, messages_of
+from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.json import Frozen, JsonObject
+from flue_py.core.kinds import MESSAGE, is_answer
+from flue_py.errors import InvalidArgument, OutcomeUnknown
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
+
+TOOL_CALL = "agents.tool_call"
+"""The kind of the entries that say that the call of a tool began, or why it has no result."""
+
+State = Literal["began", "done", "failed", "deferred"]
+_TRIES = 3
+
+
+class ToolCall(Frozen, rename="camel", omit_defaults=True):
+    """The call of a tool by the latest answer of a session, as far as it is stored.
+
+    ``began`` without an end may have run. ``failed`` raised ``error``, ``deferred`` waits for a person or a program.
+    ``may_repeat`` says that the tool may be called again with the same arguments, ``tools`` which ones it revealed.
+    """
+
+    call_id: str
+    tool: str
+    state: State
+    may_repeat: bool = False
+    error: str = ""
+    tools: tuple[str, ...] = ()
+
+
+async def tool_calls(session: Session) -> list[ToolCall]:
+    """Return the calls of tools that the latest answer of a session asked for and that began, in that order. O(path).
+
+    The state ``began`` means that a call may have run: its process ended before it could say.
+    """
+    return [*_calls_in(await session.get_active_path()).values()]
+
+
+def _calls_in(path: Sequence[Entry]) -> dict[str, ToolCall]:
+    """Return the calls of tools since the last answer of a path, by id."""
+    calls: dict[str, ToolCall] = {}
+    for entry in _since_answer(path):
+        if entry.kind == TOOL_CALL:
+            try:
+                call = convert(entry.fields, ToolCall)
+            except ValidationError:
+                continue
+            calls[call.call_id] = call
+        elif entry.kind == MESSAGE and entry.role == "toolResult":
+            call_id = str(entry.fields.get("toolCallId"))
+            if (begun := calls.get(call_id)) is not None:
+                calls[call_id] = structs.replace(begun, state="done")
+    return calls
+
+
+def _since_answer(path: Sequence[Entry]) -> Sequence[Entry]:
+    last = max((number for number, entry in enumerate(path) if is_answer(entry.kind, entry.role)), default=-1)
+    return path[last + 1 :]
+
+
+class Journal:
+    """The journal of one run: what its session has, and what a commit adds. Commits take turns.
+
+    ``messages`` are those of the session when the run began, ``calls`` the calls of tools since the last answer, and
+    ``results`` what is stored as the result of each, as parts of a request.
+    """
+
+    def __init__(self, store: Store, session: Session, agent: str | None, run_id: str, conversation_id: str) -> None:
+        self.session = session
+        self.messages: list[ModelMessage] = []
+        self.calls: dict[str, ToolCall] = {}
+        self.results: dict[str, list[ModelRequestPart]] = {}
+        self._store = store
+        self._agent = agent
+        self._run_id = run_id
+        self._conversation_id = conversation_id
+        self._turn = asyncio.Lock()
+        self._attempt = store.backend.new_entry_id()
+        self._commits = 0
+        # What is stored, by the identity of the objects, which are held on to: an id is used again.
+        self._stored: dict[int, object] = {}
+        self._round: dict[str, str | Sequence[UserContent] | None] = {}
+        """The results since the last answer, by call, each with what its tool wants to say beside it."""
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Read the session. O(path)."""
+        path = await self.session.get_active_path()
+        messages = _answered(messages_of(groups_of(path)))
+        self.messages = _rounds(messages)
+        self.calls = _calls_in(path)
+        for message in self.messages:
+            self._note(message)
+        for request in _behind_answer(messages):
+            for call_id in filter(None, map(result_id, request.parts)):
+                self.results[call_id] = [part for part in request.parts if result_id(part) in (call_id, None)]
+
+    @property
+    def answer(self) -> ModelResponse | None:
+        """The last answer of the messages."""
+        return next((message for message in reversed(self.messages) if isinstance(message, ModelResponse)), None)
+
+    def has_open_calls(self) -> bool:
+        """Return whether calls of the last answer have neither a result nor somebody whom they wait for."""
+        answer = self.answer
+        if answer is None or answer.state == "interrupted":
+            return False
+        ids = [call.tool_call_id for call in answer.tool_calls if call.tool_call_id not in self.results]
+        return any(call_id not in self.calls or self.calls[call_id].state != "deferred" for call_id in ids)
+
+    def was_output(self) -> bool:
+        """Return whether the last answer called a tool for output: such a call has a result, and no beginning."""
+        return any(
+            isinstance(part, ToolReturnPart) and part.outcome == "success" and part.tool_call_id not in self.calls
+            for parts in self.results.values()
+            for part in parts
+        )
+
+    def is_spoken_over(self) -> bool:
+        """Return whether something was said behind the last answer that is no result of its calls."""
+        results = {id(part) for parts in self.results.values() for part in parts}
+        return any(id(part) not in results for request in _behind_answer(self.messages) for part in request.parts)
+
+    def is_retry(self) -> bool:
+        """Return whether the session ends with messages of this run. Raises `InvalidArgument` if others came after."""
+        mine = [message.run_id == self._run_id for message in self.messages]
+        if not any(mine):
+            return False
+        if not mine[-1]:
+            raise InvalidArgument(
+                f"run_id: session {self.session.id!r} has gone on since run {self._run_id!r}; begin a new run"
+            )
+        return True
+
+    def has_ended(self) -> bool:
+        """Return whether the messages end with an answer that calls no tool."""
+        answer = self.answer
+        return bool(self.messages) and self.messages[-1] is answer and not (answer and answer.tool_calls)
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    async def add(self, messages: Sequence[ModelMessage]) -> None:
+        """Commit the messages that are not stored. O(new messages)."""
+        async with self._turn:
+            await self._finish(self._commit_new(messages))
+
+    async def begin(self, messages: Sequence[ModelMessage], call: ToolCall) -> None:
+        """Commit that a call begins, with the messages that are not stored: its answer is one of them."""
+        async with self._turn:
+            await self._finish(self._commit_new(messages, _row(call)))
+        self.calls[call.call_id] = call
+
+    async def end(self, call: ToolCall, parts: Sequence[ModelRequestPart] = ()) -> None:
+        """Commit how a call ended: the parts of its result, or without any the row that says why."""
+        async with self._turn:
+            await self._finish(self._commit_end(call, parts))
+        self.calls[call.call_id] = call
+
+    async def _finish(self, work: Coroutine[object, object, None]) -> None:
+        # What was committed has to be noted, also if the run is cancelled meanwhile.
+        await self._store.backend.waiting.finish(work)
+
+    async def _commit_new(self, messages: Sequence[ModelMessage], *rows: NewEntry) -> None:
+        fresh = self._new_of(messages)
+        await self._commit([*self._entries([missing for _, missing in fresh]), *rows])
+        for message, _ in fresh:
+            self._note(message)
+
+    async def _commit_end(self, call: ToolCall, parts: Sequence[ModelRequestPart]) -> None:
+        entries: list[NewEntry] = []
+        if not parts or call.tools:
+            entries.append(_row(call))
+        if parts:
+            now = datetime.now(UTC)
+            request = ModelRequest(
+                parts=parts, run_id=self._run_id, conversation_id=self._conversation_id, timestamp=now
+            )
+            entries += self._entries([request])
+        await self._commit(entries)
+        if parts:
+            beside = [part.content for part in parts if isinstance(part, UserPromptPart)]
+            self._round[call.call_id] = beside[0] if beside else None
+
+    async def _commit(self, entries: Sequence[NewEntry]) -> None:
+        """Append entries below the leaf that this run has left, all or none; one whose outcome is unknown once more."""
+        if not entries:
+            return
+        self._commits += 1
+        key = f"{self._attempt}:{self._commits}"
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                async with self._store.atomic() as batch:
+                    batch.append_entries(self.session, entries, idempotency_key=key)
+            except OutcomeUnknown:
+                if not tries_left:
+                    raise
+            else:
+                return
+
+    def _entries(self, messages: Sequence[ModelMessage]) -> list[NewEntry]:
+        new_id = self._store.backend.new_entry_id
+        named = [ConversationEntry(id=new_id(), parent_id=None, message=message) for message in messages]
+        return [entry for entries in entries_of(named, None, self._agent) for entry in entries]
+
+    # -- what is stored -----------------------------------------------------------------------------------------------
+
+    def _new_of(self, messages: Sequence[ModelMessage]) -> list[tuple[ModelMessage, ModelMessage]]:
+        """Return the messages at the end that are not stored, each with what is missing of it. O(new messages)."""
+        fresh: list[tuple[ModelMessage, ModelMessage]] = []
+        for message in reversed(messages):
+            if isinstance(message, ModelResponse):
+                if id(message.parts) in self._stored:
+                    break
+                fresh.append((message, message))
+                continue
+            beside = {id(content) for content in self._round.values() if content is not None}
+            parts = [part for part in message.parts if not self._is_stored(part, beside)]
+            is_mark = not message.parts and message.state == "interrupted"
+            if id(message) not in self._stored and not is_mark and (parts or not message.parts):
+                fresh.append((message, replace(message, parts=parts)))
+            if len(parts) < len(message.parts) or id(message) in self._stored:
+                break
+        return fresh[::-1]
+
+    def _is_stored(self, part: ModelRequestPart, beside: set[int]) -> bool:
+        if id(part) in self._stored or result_id(part) in self._round:
+            return True
+        return isinstance(part, UserPromptPart) and id(part.content) in beside
+
+    def _note(self, message: ModelMessage) -> None:
+        if isinstance(message, ModelResponse):
+            # Copies of an answer have the same list of parts.
+            self._stored[id(message.parts)] = message.parts
+            self._round.clear()
+            return
+        self._stored[id(message)] = message
+        for part in message.parts:
+            self._stored[id(part)] = part
+            if (call_id := result_id(part)) is not None:
+                self._round.setdefault(call_id, None)
+
+
+def _row(call: ToolCall) -> NewEntry:
+    fields: JsonObject = to_builtins(call)
+    return NewEntry.custom(TOOL_CALL, fields)
+
+
+def result_id(part: ModelRequestPart) -> str | None:
+    """Return the id of the call that a part is the result of; None for any other part."""
+    return part.tool_call_id if isinstance(part, ToolReturnPart) else None
+
+
+def _answered(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """Return the messages without answers that broke off, where the model was asked once more."""
+    following: list[ModelMessage | None] = [*messages[1:], None][: len(messages)]
+    return [
+        message
+        for message, later in zip(messages, following, strict=True)
+        if not (isinstance(message, ModelResponse) and message.state == "interrupted" and _is_answer(later))
+    ]
+
+
+def _is_answer(message: ModelMessage | None) -> bool:
+    return isinstance(message, ModelResponse)
+
+
+def _behind_answer(messages: Sequence[ModelMessage]) -> list[ModelRequest]:
+    """Return the requests behind the last answer."""
+    behind: list[ModelRequest] = []
+    for message in messages:
+        if isinstance(message, ModelResponse):
+            behind.clear()
+        else:
+            behind.append(message)
+    return behind
+
+
+def _rounds(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """Return the messages with the results of an answer in one request, in the order of its calls."""
+    rounds: list[ModelMessage] = []
+    order: dict[str, int] = {}
+    for message in messages:
+        if isinstance(message, ModelResponse):
+            order = {call.tool_call_id: number for number, call in enumerate(message.tool_calls)}
+        elif order and rounds and isinstance(last := rounds[-1], ModelRequest):
+            parts = _in_order([*last.parts, *message.parts], order)
+            rounds[-1] = replace(message, parts=parts, instructions=message.instructions or last.instructions)
+            continue
+        rounds.append(message)
+    return rounds
+
+
+def _in_order(parts: Sequence[ModelRequestPart], order: dict[str, int]) -> list[ModelRequestPart]:
+    """Return parts in the order of the calls: results first, all else as it came."""
+    return sorted(parts, key=lambda part: order.get(result_id(part) or "", len(order)))

@@ -1,0 +1,269 @@
+"""`Recorded`: the capability by which an agent of pydantic-ai keeps its runs in a session, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import structs
+from pydantic_ai import CallToolsNode, UserPromptNode
+from pydantic_ai.capabilities import (
+    AbstractCapability,
+    AgentNode,
+    CapabilityOrdering,
+    NodeResult,
+    WrapModelRequestHandler,
+    WrapRunHandler,
+    WrapToolExecuteHandler,
+)
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed, ToolFailedError, ToolRetryError
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    ToolCallPart,
+    ToolReturn,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+    repair_messages,
+)
+from pydantic_ai.tools import RunContext, ToolDefinition, ToolDenied
+
+from flue_py.adapters.common import key_of, metadata_of
+from flue_py.adapters.pydantic_ai import session_of
+from flue_py.agents.journal import Journal, ToolCall
+from flue_py.errors import FlueError, InvalidArgument, shown
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
+
+if TYPE_CHECKING:
+    from pydantic_ai.agent import AgentRunResult
+    from pydantic_ai.models import ModelRequestContext
+
+MAY_REPEAT = "may_repeat"
+"""The field of a tool's metadata that says that it may be called again with the same arguments."""
+
+MAY_HAVE_RUN = (
+    "This call began and its process ended before its result was stored: it may have run, and was not made again. "
+    "Look at what it would have changed before you call it again."
+)
+"""The result of a call that may have run and must not be repeated, as the model reads it."""
+
+_MOST_CHARACTERS = 2_000
+
+Prompt: TypeAlias = "str | Sequence[UserContent] | None"
+
+
+class Recorded(AbstractCapability[Any]):
+    """Keeps every run of an agent in a session of a store, each step before it has effects.
+
+    A run goes on where the session of its ``conversation_id`` is, in any process. Its prompt is committed before the
+    model is asked, each answer before one of its tools runs, each result by itself when its tool has returned. Calls
+    that an earlier run has left open come first: those with a result are not made again, those of tools whose metadata
+    say ``may_repeat`` are, and of all others that began the model reads that they may have run.
+
+    A run with the ``run_id`` of one that the session ends with goes on with that one, and adds no prompt: a retry.
+    """
+
+    def __init__(self, store: Store, session: Session | None = None, *, agent: str | None = None) -> None:
+        """Use an open store, with a session for each conversation, or with one ``session`` for all runs.
+
+        ``agent`` is the name in the ledger, by default that of the agent. Raises `InvalidArgument`.
+        """
+        if not isinstance(store, Store):
+            raise InvalidArgument(f"store: {shown(store)} is not an open store; flue_py.open gives one")
+        if session is not None and not isinstance(session, Session):
+            raise InvalidArgument(f"session: {shown(session)} is not a session; a store opens one")
+        self._store = store
+        self._session = session
+        self._agent = agent
+        self._journal: Journal | None = None
+        self._messages: list[ModelMessage] = []
+        self._prompt: Prompt = None
+
+    @property
+    def session(self) -> Session:
+        """The session of this run. Raises `InvalidArgument` outside a run."""
+        return self._of_run.session
+
+    @property
+    def _of_run(self) -> Journal:
+        if self._journal is None:
+            raise InvalidArgument("this capability is not part of a run; the run has a copy of its own")
+        return self._journal
+
+    # -- a run ------------------------------------------------------------------------------------------------------
+
+    def get_ordering(self) -> CapabilityOrdering:
+        """Return that this is around all other capabilities: it stores what they leave."""
+        return CapabilityOrdering(position="outermost")
+
+    async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:
+        """Return the capability of one run."""
+        return Recorded(self._store, self._session, agent=self._agent)
+
+    async def before_run(self, ctx: RunContext[Any]) -> None:
+        """Read the session, and give the run its messages. Raises `InvalidArgument` for a run with a history."""
+        if ctx.messages:
+            raise InvalidArgument(
+                "message_history: a recorded run has the messages of its session; name that by conversation_id alone"
+            )
+        agent = self._agent or (None if ctx.agent is None else ctx.agent.name)
+        conversation_id, run_id = ctx.conversation_id or "", ctx.run_id or ""
+        session = self._session or await self._session_of(conversation_id)
+        journal = Journal(self._store, session, agent, run_id, conversation_id)
+        await journal.load()
+        ctx.messages[:] = journal.messages
+        self._journal, self._messages = journal, ctx.messages
+
+    async def _session_of(self, conversation_id: str) -> Session:
+        session = await session_of(self._store, conversation_id)
+        if session is not None:
+            return session
+        metadata = metadata_of(conversation_id)
+        return await self._store.open_session(key_of(conversation_id), mode="get_or_create", metadata=metadata)
+
+    async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
+        """Commit what a run leaves behind, however it ends."""
+        try:
+            result: AgentRunResult[Any] = await handler()
+        except BaseException as error:
+            if self._journal is not None:
+                try:
+                    await self._journal.add(self._messages)
+                except FlueError as failure:
+                    error.add_note(f"the end of the run is not stored: {failure}")
+            raise
+        await self._of_run.add(result.all_messages())
+        return result
+
+    # -- nodes ------------------------------------------------------------------------------------------------------
+
+    async def before_node_run(self, ctx: RunContext[Any], *, node: AgentNode[Any]) -> AgentNode[Any]:
+        """Begin with what an earlier run has left open, and commit an answer before it is acted on."""
+        if isinstance(node, UserPromptNode):
+            return self._first(ctx, node)
+        self._messages = ctx.messages
+        if isinstance(node, CallToolsNode):
+            prompt, self._prompt = self._prompt, None
+            if prompt is not None:
+                return replace(node, user_prompt=prompt)
+            if not node.model_response.tool_calls:
+                await self._of_run.add(ctx.messages)
+        return node
+
+    def _first(self, ctx: RunContext[Any], node: UserPromptNode[Any, Any]) -> AgentNode[Any]:
+        journal = self._of_run
+        if journal.is_retry():
+            node = replace(node, user_prompt=None)
+        answer = journal.answer
+        if node.deferred_tool_results is not None or answer is None:
+            return node
+        if journal.has_open_calls() and journal.is_spoken_over():
+            # Whoever spoke did not wait for the calls; the model reads that they were not made.
+            ctx.messages[:] = repair_messages(ctx.messages)
+        elif journal.has_open_calls() or (journal.is_retry() and journal.was_output()):
+            # The calls come first; the prompt follows their results.
+            _drop_requests(ctx.messages)
+            self._prompt = node.user_prompt
+            return replace(node, user_prompt=None)
+        elif node.user_prompt is None and answer.state == "interrupted" and ctx.messages[-1] is answer:
+            # The model is asked again; what it said before it broke off stays stored.
+            ctx.messages.pop()
+        return node
+
+    async def after_node_run(
+        self, ctx: RunContext[Any], *, node: AgentNode[Any], result: NodeResult[Any]
+    ) -> NodeResult[Any]:
+        """End a run that has its answer already."""
+        if isinstance(node, UserPromptNode) and self._of_run.is_retry() and self._of_run.has_ended():
+            answer = self._of_run.answer
+            assert answer is not None
+            return CallToolsNode(answer)
+        return result
+
+    # -- model and tools --------------------------------------------------------------------------------------------
+
+    async def wrap_model_request(
+        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
+    ) -> ModelResponse:
+        """Commit the request, and have it answered."""
+        self._messages = ctx.messages
+        await self._of_run.add(ctx.messages)
+        return await handler(request_context)
+
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: dict[str, Any],
+        handler: WrapToolExecuteHandler,
+    ) -> object:
+        """Commit that a call begins, make it, and commit its result; one that was made before is not made again."""
+        journal = self._of_run
+        may_repeat = bool((tool_def.metadata or {}).get(MAY_REPEAT))
+        begun = journal.calls.get(call.tool_call_id)
+        if (stored := journal.results.get(call.tool_call_id)) is not None:
+            return _result_again(stored, () if begun is None else begun.tools)
+        row = ToolCall(call.tool_call_id, call.tool_name, "began", may_repeat)
+        if begun is not None and begun.state != "deferred" and not may_repeat:
+            text = f"The call failed: {begun.error}" if begun.state == "failed" else MAY_HAVE_RUN
+            await journal.end(row, [_failed(call, text)])
+            raise ToolFailed(text)
+        await journal.begin(ctx.messages, row)
+        try:
+            result: object = await handler(args)
+            parts, tools = _parts_of(call, result)
+            await journal.end(structs.replace(row, state="done", tools=tools), parts)
+        except (CallDeferred, ApprovalRequired):
+            await journal.end(structs.replace(row, state="deferred"))
+            raise
+        except (ToolRetryError, ToolFailedError) as error:
+            part = error.tool_retry if isinstance(error, ToolRetryError) else error.tool_failed
+            await journal.end(structs.replace(row, state="done"), [part])
+            raise
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"[:_MOST_CHARACTERS]
+            await journal.end(structs.replace(row, state="failed", error=text))
+            raise
+        return result
+
+
+def _drop_requests(messages: list[ModelMessage]) -> None:
+    """Take the requests behind the last answer out: its calls are made again, with the results that are stored."""
+    while messages and isinstance(messages[-1], ModelRequest):
+        messages.pop()
+
+
+def _failed(call: ToolCallPart, text: str) -> ToolReturnPart:
+    return ToolReturnPart(call.tool_name, text, call.tool_call_id, tool_kind=call.tool_kind, outcome="failed")
+
+
+def _parts_of(call: ToolCallPart, result: object) -> tuple[list[ModelRequestPart], tuple[str, ...]]:
+    """Return the result of a tool as the parts that the framework makes of it, and the tools that it reveals."""
+    if isinstance(result, ToolDenied):
+        return [replace(_failed(call, result.message), outcome="denied")], ()
+    whole = result if isinstance(result, ToolReturn) else ToolReturn(return_value=result)
+    part = ToolReturnPart(
+        call.tool_name, whole.return_value, call.tool_call_id, metadata=whole.metadata, tool_kind=call.tool_kind
+    )
+    beside = [UserPromptPart(whole.content)] if whole.content else []
+    return [ToolReturnPart.narrow_type(part), *beside], tuple(whole.tools or ())
+
+
+def _result_again(parts: Sequence[ModelRequestPart], tools: Sequence[str]) -> object:
+    """Return a stored result as a tool returns it. Raises the framework's errors for one that was none."""
+    part = next(part for part in parts if isinstance(part, ToolReturnPart))
+    if part.outcome == "retried":
+        raise ToolRetryError(part)
+    if part.outcome == "failed":
+        raise ToolFailedError(part)
+    if part.outcome == "denied":
+        return ToolDenied(str(part.content))
+    content = next((part.content for part in parts if isinstance(part, UserPromptPart)), None)
+    return ToolReturn(return_value=part.content, content=content, metadata=part.metadata, tools=list(tools) or None)
