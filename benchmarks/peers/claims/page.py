@@ -75,28 +75,15 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def lists() -> str:
-    """Return the limits of each store: its claims that are not a plain yes, without those that a twin has, too."""
-    sections = []
-    for place, store in enumerate(STORES):
-        program = f"[The programs](../benchmarks/peers/claims/{store.module}.py)"
-        ran = f"{program} ran on {store.package} {store.version}." if store.package else f"{program} of this checkout."
-        twins = [twin for twin in STORES[:place] if twin.package and _common(store, twin) > len(TOPICS) / 2]
-        before = twins[0].claims if twins else {}
-        again = [f"As {twins[0].title}, but:", ""] if twins else []
-        claims = [
-            f"- **{topic}: {verdict.lower()}.** {claim}"
-            for topic, (verdict, claim) in store.claims.items()
-            if verdict != "Yes" and before.get(topic) != (verdict, claim)
-        ]
-        if not claims:
-            continue
-        sections.append("\n".join([f"### {store.title.strip('`')}", "", ran, "", *again, *claims]))
-    return "\n\n".join(sections)
-
-
-def _common(store: Claimed, twin: Claimed) -> int:
-    return sum(store.claims[topic] == twin.claims[topic] for topic in TOPICS)
+def limits() -> str:
+    """Return the claims of all stores that are neither a plain yes nor a plain no, by topic."""
+    return "\n".join(
+        f"- **{topic}, {store.title}: {verdict.lower()}.** {claim}"
+        for topic in TOPICS
+        for store in STORES
+        for verdict, claim in [store.claims[topic]]
+        if verdict not in ("Yes", "No")
+    )
 
 
 def written(text: str, name: str, made: str) -> str:
@@ -112,7 +99,7 @@ def pages() -> dict[Path, str]:
     """Return the pages as they should be."""
     page = written(PAGE.read_text(encoding="utf-8"), "verdicts", table())
     return {
-        PAGE: written(page, "claims", lists()),
+        PAGE: written(page, "claims", limits()),
         README: written(README.read_text(encoding="utf-8"), "verdicts", table()),
     }
 
