@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Literal
 
 from msgspec import ValidationError, convert, structs, to_builtins
@@ -24,11 +25,13 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from flue_py.adapters.pydantic_ai.messages import entries_of, groups_of, messages_of
+from flue_py.adapters.pydantic_ai.messages import calls_of, dumped_messages, entries_of, groups_of, messages_of
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.kinds import MESSAGE, is_answer
-from flue_py.errors import InvalidArgument, OutcomeUnknown
+from flue_py.core.ledger import Money
+from flue_py.core.usage import NAMES_OF_A_CALL, picodollars_to_usd
+from flue_py.errors import CallConflict, InvalidArgument, OutcomeUnknown
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -182,6 +185,25 @@ class Journal:
         async with self._turn:
             await self._finish(self._commit_end(call, parts))
         self.calls[call.call_id] = call
+
+    async def book(self, response: ModelResponse) -> Money | None:
+        """Write the calls of an answer into the ledger, ahead of its entry, and return their cost in US dollars.
+
+        None if that is not known, for a call that was reported before with other numbers as well.
+        """
+        calls = calls_of(*dumped_messages([replace(response, run_id=self._run_id)]))
+        costs: list[int | None] = []
+        for call in calls:
+            usage = {name: value for name, value in call.items() if name not in NAMES_OF_A_CALL}
+            provider, model = str(call.get("provider", "")), str(call.get("model", ""))
+            record = partial(self.session.money.record_call, usage, provider=provider, model=model, agent=self._agent)
+            try:
+                booked = await record(call_id=str(call["callId"]))
+            except CallConflict:
+                return None
+            costs.append(booked.picodollars)
+        known = [cost for cost in costs if cost is not None]
+        return picodollars_to_usd(sum(known)) if len(known) == len(calls) else None
 
     async def _finish(self, work: Coroutine[object, object, None]) -> None:
         # What was committed has to be noted, also if the run is cancelled meanwhile.

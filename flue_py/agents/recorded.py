@@ -17,7 +17,14 @@ from pydantic_ai.capabilities import (
     WrapRunHandler,
     WrapToolExecuteHandler,
 )
-from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed, ToolFailedError, ToolRetryError
+from pydantic_ai.exceptions import (
+    ApprovalRequired,
+    CallDeferred,
+    ModelHTTPError,
+    ToolFailed,
+    ToolFailedError,
+    ToolRetryError,
+)
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -190,10 +197,32 @@ class Recorded(AbstractCapability[Any]):
     async def wrap_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
     ) -> ModelResponse:
-        """Commit the request, and have it answered."""
+        """Commit the request, and have it answered on a reservation in the budgets that cover the session.
+
+        Raises `BudgetExceeded` if they have too little left; nothing is sent then.
+        """
         self._messages = ctx.messages
-        await self._of_run.add(ctx.messages)
-        return await handler(request_context)
+        journal = self._of_run
+        await journal.add(ctx.messages)
+        money = journal.session.money
+        if not await money.budgets():
+            return await handler(request_context)
+        settings = request_context.model_settings or {}
+        size = await journal.session.context.measure(request_context.model.model_name)
+        async with money.budgeted(tokens=size.tokens + (settings.get("max_tokens") or 0)) as budgeted:
+            try:
+                response = await handler(request_context)
+            except BaseException as error:
+                if not (isinstance(error, ModelHTTPError) and error.status_code < 500):
+                    # It may have been paid for, whatever became of its answer.
+                    budgeted.made()
+                raise
+            budgeted.made()
+            if response.usage.total_tokens:
+                budgeted.used(tokens=response.usage.total_tokens)
+            if (cost := await journal.book(response)) is not None:
+                budgeted.used(cost=cost)
+        return response
 
     async def wrap_tool_execute(
         self,

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ needs("agents", "pydantic_ai.conversation_store")
 
 from pydantic import BaseModel
 from pydantic_ai import Agent, CallToolsNode, ModelRetry, ToolReturn
-from pydantic_ai.exceptions import ApprovalRequired, ToolFailed
+from pydantic_ai.exceptions import ApprovalRequired, ModelHTTPError, ToolFailed
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, Tool
@@ -28,7 +29,7 @@ import flue_py
 from flue_py.adapters.pydantic_ai import FlueConversationStore
 from flue_py.agents import Recorded, tool_calls
 from flue_py.agents.recorded import MAY_HAVE_RUN
-from flue_py.errors import InvalidArgument, LeafConflict
+from flue_py.errors import BudgetExceeded, InvalidArgument, LeafConflict
 from tests.tables import inputs
 
 
@@ -38,10 +39,11 @@ class Script:
     def __init__(self, *answers: list[Any]) -> None:
         self.answers = [*answers]
         self.requests: list[list[ModelMessage]] = []
+        self.cost: Decimal | None = None
 
     def __call__(self, messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
         self.requests.append(messages)
-        usage = RequestUsage(input_tokens=10, output_tokens=1)
+        usage = RequestUsage(input_tokens=10, output_tokens=1, cost=self.cost)
         return ModelResponse(parts=list(self.answers.pop(0)), usage=usage)
 
     @property
@@ -360,3 +362,37 @@ async def test_a_run_whose_session_others_have_moved_ends_before_its_next_step(t
         with pytest.raises(LeafConflict):
             await agent.run("Go.", conversation_id="c")
         assert runs == []
+
+
+async def test_a_budget_is_asked_before_each_call_and_settled_with_what_the_answer_says(tmp_path: Path) -> None:
+    async with flue_py.open(tmp_path / "a.db") as store:
+        session = await store.open_session("c", mode="create")
+        budgets = [await store.set_budget(session, tokens=10_000), await store.set_budget(session, cost="0.50")]
+        script = Script([call("look_at")], said("Ok."))
+        script.cost = Decimal("0.20")
+        await recorded(store, script, [look_at]).run("Go.", conversation_id="c")
+        spent = [await store.get_budget(budget.id) for budget in budgets]
+        assert [(budget.spent, budget.reserved) for budget in spent if budget] == [(22, 0), (400_000_000_000, 0)]
+        [row] = (await store.usage(session, group_by=("agent",))).rows
+        assert (row.calls, row.total_tokens, row.picodollars) == (2, 22, 400_000_000_000)
+
+        await store.set_budget(session, tokens=23)
+        refused = Script()
+        with pytest.raises(BudgetExceeded):
+            await recorded(store, refused).run("More.", conversation_id="c")
+        assert refused.requests == []
+        assert (await kinds(session))[-1] == "user"  # nothing that was said is lost
+        await store.set_budget(session, tokens=10_000)
+
+        def fail(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+            raise ModelHTTPError(statuses.pop(0), "script")
+
+        statuses = [429, 500]
+        for tokens in (22, None):
+            agent = Agent(FunctionModel(fail), capabilities=[Recorded(store)])
+            with pytest.raises(ModelHTTPError):
+                await agent.run(conversation_id="c")
+            left = await store.get_budget(budgets[0].id)
+            assert left is not None
+            assert left.reserved == 0
+            assert left.spent == 22 if tokens else left.spent > 22  # what may have been paid counts as reserved
