@@ -50,6 +50,7 @@ RUNS_WITH = {
     "docs/adapters/adk.md": "google.adk",
     "docs/adapters/langgraph.md": "langgraph.graph",
     "docs/adapters/openai-agents.md": "agents",
+    "docs/adapters/opentelemetry.md": "opentelemetry.sdk.trace",
     "docs/adapters/pydantic-ai.md": "pydantic_ai",
     "docs/how-to/give-it-a-model.md": "anthropic",
     "docs/how-to/record-an-agent.md": "pydantic_ai",
