@@ -8,6 +8,7 @@
     │   ├── OutcomeUnknown       a commit failed, and may have happened          (ConnectionError)
     │   ├── SummaryFailed        the model gave no summary; nothing was changed
     │   ├── MemoryUnavailable    a server that remembers cannot be asked         (ConnectionError)
+    │   ├── SessionInUse         an agent runs in the session
     │   ├── RateLimited          the provider asks to wait                       (ModelError)
     │   ├── ModelUnavailable     it fails, hangs or cannot be reached            (ModelError)
     │   └── ModelAborted         the call was ended before it was answered       (ModelError)
@@ -64,9 +65,9 @@ __all__ = [
     "FlueError", "FormatTooNew", "HistoryPutBack", "IdempotencyConflict", "InvalidArgument", "InvalidEntry",
     "InvalidPrices", "LeafConflict", "MemoryUnavailable", "MissingExtra", "ModelAborted", "ModelDenied", "ModelError",
     "ModelRefused", "ModelUnavailable", "NotAStore", "OnHold", "OutcomeUnknown", "RateLimited", "ReservationNotFound",
-    "ReservationSettled", "RetryOrRebase", "RevisionConflict", "SecretRefused", "SessionExists", "SessionNotFound",
-    "StoreBusy", "StoreClosed", "StoreUnavailable", "StoreWarning", "SummaryFailed", "TaskDepthExceeded",
-    "UnreadableFile", "WrongEventLoop", "WrongKey", "WrongProcess",
+    "ReservationSettled", "RetryOrRebase", "RevisionConflict", "SecretRefused", "SessionExists", "SessionInUse",
+    "SessionNotFound", "StoreBusy", "StoreClosed", "StoreUnavailable", "StoreWarning", "SummaryFailed",
+    "TaskDepthExceeded", "UnreadableFile", "WrongEventLoop", "WrongKey", "WrongProcess",
 ]  # fmt: skip
 
 _SHOWN_CHARACTERS = 200
@@ -229,6 +230,14 @@ class ModelUnavailable(RetryOrRebase, ModelError):
 
 class MemoryUnavailable(RetryOrRebase, ConnectionError):
     """A server that remembers for agents could not be reached, did not answer in time, or not as it should."""
+
+
+class SessionInUse(RetryOrRebase):
+    """An agent runs in this session, in another process or task. Run again when it has ended."""
+
+    def __init__(self, session_id: str, detail: str) -> None:
+        super().__init__(f"session {session_id!r}: {detail}")
+        self.session_id = session_id
 
 
 class ModelAborted(RetryOrRebase, ModelError):

@@ -42,6 +42,7 @@ from pydantic_ai.tools import RunContext, ToolDefinition, ToolDenied
 from flue_py.adapters.common import key_of, metadata_of
 from flue_py.adapters.pydantic_ai import session_of
 from flue_py.agents.journal import Journal, ToolCall
+from flue_py.agents.lease import leased
 from flue_py.errors import FlueError, InvalidArgument, shown
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -113,18 +114,10 @@ class Recorded(AbstractCapability[Any]):
         return Recorded(self._store, self._session, agent=self._agent)
 
     async def before_run(self, ctx: RunContext[Any]) -> None:
-        """Read the session, and give the run its messages. Raises `InvalidArgument` for a run with a history."""
-        if ctx.messages:
-            raise InvalidArgument(
-                "message_history: a recorded run has the messages of its session; name that by conversation_id alone"
-            )
-        agent = self._agent or (None if ctx.agent is None else ctx.agent.name)
-        conversation_id, run_id = ctx.conversation_id or "", ctx.run_id or ""
-        session = self._session or await self._session_of(conversation_id)
-        journal = Journal(self._store, session, agent, run_id, conversation_id)
-        await journal.load()
-        ctx.messages[:] = journal.messages
-        self._journal, self._messages = journal, ctx.messages
+        """Give the run the messages of its session."""
+        await self._of_run.load()
+        ctx.messages[:] = self._of_run.messages
+        self._messages = ctx.messages
 
     async def _session_of(self, conversation_id: str) -> Session:
         session = await session_of(self._store, conversation_id)
@@ -134,17 +127,28 @@ class Recorded(AbstractCapability[Any]):
         return await self._store.open_session(key_of(conversation_id), mode="get_or_create", metadata=metadata)
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        """Commit what a run leaves behind, however it ends."""
-        try:
-            result: AgentRunResult[Any] = await handler()
-        except BaseException as error:
-            if self._journal is not None:
+        """Hold the lease of the session meanwhile, and commit what the run leaves behind, however it ends.
+
+        Raises `InvalidArgument` for a run with a history, and `SessionInUse`.
+        """
+        if ctx.messages:
+            raise InvalidArgument(
+                "message_history: a recorded run has the messages of its session; name that by conversation_id alone"
+            )
+        agent = self._agent or (None if ctx.agent is None else ctx.agent.name)
+        conversation_id, run_id = ctx.conversation_id or "", ctx.run_id or ""
+        session = self._session or await self._session_of(conversation_id)
+        async with leased(self._store, session):
+            self._journal = Journal(self._store, session, agent, run_id, conversation_id)
+            try:
+                result: AgentRunResult[Any] = await handler()
+            except BaseException as error:
                 try:
                     await self._journal.add(self._messages)
                 except FlueError as failure:
                     error.add_note(f"the end of the run is not stored: {failure}")
-            raise
-        await self._of_run.add(result.all_messages())
+                raise
+            await self._journal.add(result.all_messages())
         return result
 
     # -- nodes ------------------------------------------------------------------------------------------------------

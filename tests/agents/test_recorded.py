@@ -28,8 +28,10 @@ from pydantic_ai.usage import RequestUsage
 import flue_py
 from flue_py.adapters.pydantic_ai import FlueConversationStore
 from flue_py.agents import Recorded, tool_calls
+from flue_py.agents.lease import LEASE
 from flue_py.agents.recorded import MAY_HAVE_RUN
-from flue_py.errors import BudgetExceeded, InvalidArgument, LeafConflict
+from flue_py.errors import BudgetExceeded, InvalidArgument, LeafConflict, SessionInUse
+from flue_py.sessions.handle import stored_row
 from tests.tables import inputs
 
 
@@ -396,3 +398,29 @@ async def test_a_budget_is_asked_before_each_call_and_settled_with_what_the_answ
             assert left is not None
             assert left.reserved == 0
             assert left.spent == 22 if tokens else left.spent > 22  # what may have been paid counts as reserved
+
+
+async def test_a_second_run_of_a_session_is_told_and_a_run_elsewhere_that_ended_is_taken_over(tmp_path: Path) -> None:
+    async with flue_py.open(tmp_path / "a.db") as store, flue_py.open(tmp_path / "a.db") as other:
+
+        async def again() -> str:
+            with pytest.raises(SessionInUse, match="an agent runs in it, in process"):
+                await recorded(other, Script()).run("Me, too.", conversation_id="c")
+            return "told"
+
+        result = await recorded(store, Script([call("again")], said("Ok.")), [again]).run("Go.", conversation_id="c")
+        assert results(result.all_messages()) == [("told", "success")]
+        session = await store.open_session("c")
+        assert session.metadata[LEASE] is None
+
+        async def lose() -> str:
+            # As if this were another machine, which has said nothing for long.
+            stored = dict((await stored_row(session)).metadata[LEASE])  # type: ignore[arg-type]
+            await session.set_metadata({LEASE: {**stored, "host": "elsewhere", "at": 0}}, merge=True)
+            await recorded(other, Script(said("Mine."))).run("Now I.", conversation_id="c")
+            return "late"
+
+        with pytest.raises(LeafConflict):
+            await recorded(store, Script([call("lose", "b")]), [lose]).run("Go on.", conversation_id="c")
+        taken = ["user", "assistant", "agents.tool_call", "agents.taken_over", "toolResult", "user", "assistant"]
+        assert (await kinds(await store.open_session("c")))[-7:] == taken

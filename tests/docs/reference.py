@@ -120,6 +120,7 @@ REMEDIES = {
     "ModelAborted": "Call again if the answer is still wanted.",
     "AbortedToCompact": "Call again if the answer is still wanted: what was asked is in the session, unanswered.",
     "ContextOverflow": "Compact the session, or send less; then call again.",
+    "SessionInUse": "Run again when the other run has ended; one whose process has ended is taken over.",
     "MemoryUnavailable": "See to the server, or go on without what it remembers: a turn does.",
     "ModelRefused": "Change the request, or ask another model. The message has the provider's own words.",
     "ModelDenied": "See to the key, the account or the name of the model.",
