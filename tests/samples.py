@@ -92,6 +92,12 @@ async def add(backend: Backend, session_id: str, *entries: NewEntry) -> tuple[st
     return (await backend.append(session_id, entries)).entry_ids
 
 
+async def talked(backend: Backend, count: int) -> tuple[sessions.SessionInfo, list[str]]:
+    """Return a new root session of ``count`` messages, and their ids."""
+    session = await new_session(backend, *talk(count))
+    return session, await path_ids(backend, session.id)
+
+
 async def path_of(backend: Backend, session_id: str, leaf: sessions.LeafChoice = sessions.STORED) -> list[Entry]:
     """Return the entries of the path."""
     return entries_of(await backend.read_path(session_id, leaf=leaf))

@@ -29,6 +29,7 @@ from tests.samples import (
     placed,
     session_info,
     talk,
+    talked,
     tree_ids,
     user,
 )
@@ -273,8 +274,7 @@ class AppendContract:
         assert len(await tree_ids(backend, session.id)) == 3
 
     async def test_an_append_below_an_older_entry_makes_a_sibling(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        first, second, third = await add(backend, session.id, *talk(3))
+        session, (first, second, third) = await talked(backend, 3)
         await backend.move(session.id, first)
         (sibling,) = await add(backend, session.id, user())
         assert await path_ids(backend, session.id) == [first, sibling]
@@ -339,8 +339,7 @@ class AppendContract:
     # -- references -------------------------------------------------------------------------------------------
 
     async def test_a_compaction_may_keep_from_anywhere_the_session_sees(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        first, second, third = await add(backend, session.id, *talk(3))
+        session, (first, second, third) = await talked(backend, 3)
         await backend.move(session.id, first)
         for kept in (first, third, second):
             await add(backend, session.id, compaction(kept))
@@ -551,8 +550,7 @@ class ConflictContract:
     """Two writers never interleave and never erase each other."""
 
     async def test_an_operation_on_another_leaf_than_the_stored_one_is_refused(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        older, _, leaf = await add(backend, session.id, *talk(3))
+        session, (older, _, leaf) = await talked(backend, 3)
         operations: dict[str, Callable[[str | None], Awaitable[object]]] = {
             "append": lambda named: backend.append(session.id, [user()], expected=named),
             "move": lambda named: backend.move(session.id, older, expected=named),
@@ -585,8 +583,7 @@ class ConflictContract:
     async def test_a_conflicting_append_may_land_as_a_sibling_branch_and_moves_nobodys_leaf(
         self, backend: Backend
     ) -> None:
-        session = await new_session(backend)
-        first, second = await add(backend, session.id, *talk(2))
+        session, (first, second) = await talked(backend, 2)
         (theirs,) = await add(backend, session.id, user("theirs"))
         landed = await backend.append(session.id, talk(2), expected=second, on_conflict="branch")
         assert (landed.on_branch, landed.leaf_id, landed.revision) == (True, theirs, 3)
@@ -935,8 +932,7 @@ class IdempotencyContract:
     # -- moves --------------------------------------------------------------------------------------------------
 
     async def test_the_retry_of_a_move_does_not_move_again(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        older, leaf = await add(backend, session.id, *talk(2))
+        session, (older, leaf) = await talked(backend, 2)
         first = await backend.move(session.id, older, expected=leaf, idempotency_key="k")
         await backend.move(session.id, leaf)
         async with unchanged(backend):
@@ -944,8 +940,7 @@ class IdempotencyContract:
         assert again == replace(first, replayed=True)
 
     async def test_the_retry_of_a_move_that_was_there_already_does_not_move_either(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        older, leaf = await add(backend, session.id, *talk(2))
+        session, (older, leaf) = await talked(backend, 2)
         first = await backend.move(session.id, leaf, idempotency_key="k")
         await backend.move(session.id, older)
         async with unchanged(backend):
@@ -953,8 +948,7 @@ class IdempotencyContract:
         assert again == replace(first, replayed=True)
 
     async def test_a_move_elsewhere_under_the_same_key_is_refused(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        older, leaf = await add(backend, session.id, *talk(2))
+        session, (older, leaf) = await talked(backend, 2)
         await backend.move(session.id, older, idempotency_key="k")
         refusals = Refusals(backend)
         for to in (leaf, None):

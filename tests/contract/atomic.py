@@ -58,6 +58,7 @@ from tests.samples import (
     placed,
     session_info,
     talk,
+    talked,
     tree_ids,
     user,
 )
@@ -218,8 +219,7 @@ class AtomicContract:
         assert (error.operation, error.expected, error.actual) == (1, session.revision, session.revision + 3)
 
     async def test_a_branch_in_a_batch_moves_no_leaf(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(2))
-        first, leaf = await path_ids(backend, session.id)
+        session, (first, leaf) = await talked(backend, 2)
         done = await backend.atomic(
             [
                 AppendEntries(session.id, [placed(user(), "beside")], first, "branch"),
@@ -628,8 +628,7 @@ class SizeContract:
 
     @pytest.mark.parametrize("forks", [500, pytest.param(10_000, marks=pytest.mark.slow)])
     async def test_many_forks_on_one_path_change_nothing_about_it(self, backend: Backend, forks: int) -> None:
-        session = await new_session(backend)
-        ids = await add(backend, session.id, *talk(50))
+        session, ids = await talked(backend, 50)
         made = [await backend.fork(session.id, ids[number % 50], NewSession()) for number in range(forks)]
         for fork in made[:: forks // 10]:
             await add(backend, fork.id, assistant(tokens=1))

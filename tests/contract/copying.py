@@ -16,7 +16,19 @@ from flue_py.errors import BudgetExceeded, EntryNotFound, IdempotencyConflict, S
 from flue_py.sessions.store import Store
 from flue_py.transfer.copy import copy_store
 from tests.checks import raises, refusal, unchanged
-from tests.samples import UNKNOWN, add, assistant, new_session, path_ids, placed, session_info, talk, tree_ids, user
+from tests.samples import (
+    UNKNOWN,
+    add,
+    assistant,
+    new_session,
+    path_ids,
+    placed,
+    session_info,
+    talk,
+    talked,
+    tree_ids,
+    user,
+)
 from tests.sources import counted_sources
 from tests.tables import inputs
 from tests.values import existing
@@ -440,8 +452,7 @@ class CatchUpContract:
 
     @inputs("change", ["title", "metadata", "completed", "label", "link", "move", "undo", "retract", "append", "fork"])
     async def test_every_change_is_brought(self, backend: Backend, other: Backend, change: str) -> None:
-        session = await new_session(backend, *talk(2))
-        first, leaf = await path_ids(backend, session.id)
+        session, (first, leaf) = await talked(backend, 2)
         await copied(backend, other)
         match change:
             case "title":

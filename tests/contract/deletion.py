@@ -41,6 +41,7 @@ from tests.samples import (
     session_info,
     snapshot,
     talk,
+    talked,
     tree_ids,
     user,
 )
@@ -653,8 +654,7 @@ class DeletionContract:
     # -- forks ----------------------------------------------------------------------------------------------------
 
     async def test_a_fork_keeps_all_it_sees_when_its_source_goes(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(6))
-        path = await path_ids(backend, session.id)
+        session, path = await talked(backend, 6)
         await add(backend, session.id, compaction(path[2]), *talk(3))
         leaf = (await session_info(backend, session.id)).leaf_id
         fork = await backend.fork(session.id, leaf, NewSession())
@@ -669,8 +669,7 @@ class DeletionContract:
         assert (await backend.info()).entries == 14
 
     async def test_a_fork_goes_on_working_when_its_source_is_gone(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(4))
-        path = await path_ids(backend, session.id)
+        session, path = await talked(backend, 4)
         fork = await backend.fork(session.id, path[2], NewSession())
         (own,) = await add(backend, fork.id, user())
         await backend.delete_tree(session.id)
@@ -717,8 +716,7 @@ class DeletionContract:
             assert (await backend.verify()).problems == []
 
     async def test_each_of_several_forks_holds_its_own_stretch(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(10))
-        path = await path_ids(backend, session.id)
+        session, path = await talked(backend, 10)
         forks = [await backend.fork(session.id, path[depth], NewSession()) for depth in (7, 2, 5, 2)]
         await backend.delete_tree(session.id)
         for fork, left, held in zip(forks, (8, 6, 6, 3), (8, 3, 6, 3), strict=True):
@@ -729,8 +727,7 @@ class DeletionContract:
         assert (await backend.info()).entries == 0
 
     async def test_a_fork_holds_its_fork_point_also_after_its_leaf_moved_away(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(4))
-        path = await path_ids(backend, session.id)
+        session, path = await talked(backend, 4)
         fork = await backend.fork(session.id, STORED, NewSession())
         await backend.move(fork.id, None)
         await backend.delete_tree(session.id)
@@ -739,8 +736,7 @@ class DeletionContract:
         assert await path_ids(backend, fork.id) == path
 
     async def test_a_fork_that_retracted_its_fork_point_keeps_it_for_undo(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(3))
-        path = await path_ids(backend, session.id)
+        session, path = await talked(backend, 3)
         fork = await backend.fork(session.id, STORED, NewSession())
         await backend.retract(fork.id, path[-1])
         await backend.delete_tree(session.id)
@@ -749,8 +745,7 @@ class DeletionContract:
         assert await path_ids(backend, fork.id) == path
 
     async def test_branches_and_other_roots_of_a_deleted_session_go_too(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(3))
-        path = await path_ids(backend, session.id)
+        session, path = await talked(backend, 3)
         await backend.append(session.id, talk(2), expected=path[0], on_conflict="branch")
         await backend.append(session.id, talk(2), expected=None, on_conflict="branch")
         fork = await backend.fork(session.id, path[1], NewSession())

@@ -24,6 +24,7 @@ from tests.samples import (
     session_info,
     snapshot,
     talk,
+    talked,
     tree_ids,
     user,
 )
@@ -50,8 +51,7 @@ class MarkContract:
     """Pins and exclusions, in every way to read a context, and undone."""
 
     async def test_a_compaction_keeps_what_is_pinned_and_later_ones_do_too(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        first, second, third, fourth = await add(backend, session.id, *talk(4))
+        session, (first, second, third, fourth) = await talked(backend, 4)
         assert await backend.set_pin(session.id, second, True) == (second,)
         assert await backend.set_pin(session.id, fourth, True) == (fourth,)
         before = await context_of(backend, session.id)
@@ -85,8 +85,7 @@ class MarkContract:
         assert await backend.read_marks(session.id) == []
 
     async def test_a_first_kept_entry_off_the_path_keeps_the_pins_all_the_same(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        first, second, third = await add(backend, session.id, *talk(3))
+        session, (first, second, third) = await talked(backend, 3)
         await backend.set_pin(session.id, first, True)
         await backend.move(session.id, second)
         (summary,) = await add(backend, session.id, compaction(third))
@@ -95,8 +94,7 @@ class MarkContract:
     async def test_pins_that_were_brought_along_hold_and_what_is_not_on_the_path_does_not(
         self, backend: Backend
     ) -> None:
-        session = await new_session(backend)
-        first, second, third = await add(backend, session.id, *talk(3))
+        session, (first, second, third) = await talked(backend, 3)
         fields: JsonObject = {
             "summary": "s",
             "firstKeptEntryId": third,
@@ -112,8 +110,7 @@ class MarkContract:
         assert second not in await context_ids(backend, fork.id)
 
     async def test_pins_outlive_the_deletion_of_the_session_they_came_from(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        first, _, third = await add(backend, session.id, *talk(3))
+        session, (first, _, third) = await talked(backend, 3)
         await backend.set_pin(session.id, first, True)
         (summary,) = await add(backend, session.id, compaction(third))
         fork = await backend.fork(session.id, STORED, NewSession())
@@ -124,8 +121,7 @@ class MarkContract:
         assert await context_ids(backend, fork.id) == [summary, first, third]
 
     async def test_pins_are_marks_of_their_session_and_no_operation(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(2))
-        first, second = await path_ids(backend, session.id)
+        session, (first, second) = await talked(backend, 2)
         await backend.set_pin(session.id, first, True)
         async with unchanged(backend):
             await backend.set_pin(session.id, first, True)
@@ -176,8 +172,7 @@ class MarkContract:
         assert await context_ids(backend, session.id) == [second, third]
 
     async def test_a_fork_can_unpin_what_the_compaction_on_its_path_has_pinned(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(4))
-        ids = await path_ids(backend, session.id)
+        session, ids = await talked(backend, 4)
         await backend.set_pin(session.id, ids[0], True)
         await add(backend, session.id, compaction(ids[2]))
         fork = await backend.fork(session.id, STORED, NewSession())
@@ -190,8 +185,7 @@ class MarkContract:
     async def test_exclusions_hold_through_compactions_and_act_in_the_fork_that_made_them(
         self, backend: Backend
     ) -> None:
-        session = await new_session(backend)
-        first, second, third = await add(backend, session.id, *talk(3))
+        session, (first, second, third) = await talked(backend, 3)
         await backend.set_pin(session.id, first, True)
         fork = await backend.fork(session.id, STORED, NewSession())
         await add(backend, fork.id, NewEntry.exclusion(third), NewEntry.exclusion(first))
@@ -225,8 +219,7 @@ class MarkContract:
         assert await context_ids(backend, session.id, "c") == ["a", "c"]
 
     async def test_undo_walks_back_over_compactions_batches_imports_and_exclusions(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(3))
-        ids = await path_ids(backend, session.id)
+        session, ids = await talked(backend, 3)
         await backend.set_pin(session.id, ids[0], True)
         contexts = [await context_of(backend, session.id)]
         for step in (
@@ -306,8 +299,7 @@ class ForkContract:
         assert await snapshot(backend, session.id) == before
 
     async def test_neither_sees_what_the_other_adds_later(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(2))
-        shared = await path_ids(backend, session.id)
+        session, shared = await talked(backend, 2)
         fork = await backend.fork(session.id, STORED, NewSession())
         mine = await add(backend, session.id, *talk(2))
         theirs = await add(backend, fork.id, *talk(2))
@@ -319,8 +311,7 @@ class ForkContract:
             await raises(EntryNotFound, backend.read_path(session_id, leaf=foreign))
 
     async def test_a_fork_sees_its_line_and_no_siblings_of_it(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        first, second, third = await add(backend, session.id, *talk(3))
+        session, (first, second, third) = await talked(backend, 3)
         await backend.move(session.id, first)
         (sibling,) = await add(backend, session.id, user())
         fork = await backend.fork(session.id, second, NewSession())
@@ -391,8 +382,7 @@ class ForkMarkContract:
     """Labels and pins that a fork sees of its source, and what stays of them."""
 
     async def test_a_fork_sees_the_labels_of_the_path_it_shares_and_no_others(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(4))
-        ids = await path_ids(backend, session.id)
+        session, ids = await talked(backend, 4)
         for entry_id, label in zip(ids, "abcd", strict=True):
             await backend.set_label(session.id, entry_id, label)
         fork = await backend.fork(session.id, ids[1], NewSession())
@@ -405,8 +395,7 @@ class ForkMarkContract:
         assert await labels(backend, empty.id) == {}
 
     async def test_what_a_fork_labels_itself_wins_and_leaves_its_source_alone(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(3))
-        ids = await path_ids(backend, session.id)
+        session, ids = await talked(backend, 3)
         await backend.set_label(session.id, ids[0], "mine")
         await backend.set_label(session.id, ids[1], "ours")
         fork = await backend.fork(session.id, STORED, NewSession())
@@ -423,8 +412,7 @@ class ForkMarkContract:
         assert await labels(backend, fork.id) == {ids[0]: "theirs", ids[1]: "ours"}
 
     async def test_a_fork_of_a_fork_sees_through_both(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(3))
-        ids = await path_ids(backend, session.id)
+        session, ids = await talked(backend, 3)
         first = await backend.fork(session.id, ids[2], NewSession())
         (own,) = await add(backend, first.id, user())
         second = await backend.fork(first.id, own, NewSession())
@@ -437,8 +425,7 @@ class ForkMarkContract:
         assert await labels(backend, higher.id) == {ids[0]: "root"}
 
     async def test_a_fork_on_another_branch_of_a_fork_sees_what_all_three_share(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(3))
-        ids = await path_ids(backend, session.id)
+        session, ids = await talked(backend, 3)
         first = await backend.fork(session.id, ids[2], NewSession())
         await backend.move(first.id, ids[0])
         (beside,) = await add(backend, first.id, user())
@@ -452,8 +439,7 @@ class ForkMarkContract:
         assert await labels(backend, third.id) == {}
 
     async def test_what_a_fork_sees_stays_when_its_source_is_deleted(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(4))
-        ids = await path_ids(backend, session.id)
+        session, ids = await talked(backend, 4)
         first = await backend.fork(session.id, ids[2], NewSession())
         second = await backend.fork(first.id, ids[1], NewSession())
         for entry_id, label in zip(ids, "abcd", strict=True):
@@ -470,8 +456,7 @@ class ForkMarkContract:
         assert await labels(backend, second.id) == {ids[1]: "mine"}
 
     async def test_a_dry_run_of_a_deletion_leaves_nothing(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(2))
-        ids = await path_ids(backend, session.id)
+        session, ids = await talked(backend, 2)
         await backend.set_label(session.id, ids[0], "a")
         fork = await backend.fork(session.id, STORED, NewSession())
         await backend.delete_tree(session.id, dry_run=True)
@@ -479,8 +464,7 @@ class ForkMarkContract:
         assert await labels(backend, fork.id) == {ids[0]: "b"}
 
     async def test_a_pin_of_the_source_keeps_in_the_fork_and_can_be_let_go_of_there(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(4))
-        ids = await path_ids(backend, session.id)
+        session, ids = await talked(backend, 4)
         await backend.set_pin(session.id, ids[0], True)
         forks = [await backend.fork(session.id, STORED, NewSession()) for _ in range(2)]
         assert await backend.set_pin(forks[1].id, ids[0], False) == (ids[0],)
@@ -490,16 +474,14 @@ class ForkMarkContract:
         assert Mark(ids[0], "pin", "on") in await backend.read_marks(session.id)
 
     async def test_what_a_source_retracts_is_still_labelled_in_its_fork(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(2))
-        ids = await path_ids(backend, session.id)
+        session, ids = await talked(backend, 2)
         await backend.set_label(session.id, ids[1], "b")
         fork = await backend.fork(session.id, STORED, NewSession())
         await backend.retract(session.id, ids[1])
         assert await backend.read_marks(fork.id) == [Mark(ids[1], "label", "b")]
 
     async def test_a_session_with_the_id_of_a_deleted_source_is_not_the_source(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(2))
-        ids = await path_ids(backend, session.id)
+        session, ids = await talked(backend, 2)
         await backend.set_label(session.id, ids[0], "old")
         fork = await backend.fork(session.id, STORED, NewSession())
         await backend.delete_tree(session.id)

@@ -22,6 +22,7 @@ from tests.samples import (
     placed,
     session_info,
     talk,
+    talked,
     tree_ids,
     user,
 )
@@ -67,8 +68,7 @@ class MoveContract:
     """Moving the leaf, labels, and what a retracted entry disappears from."""
 
     async def test_the_leaf_moves_to_any_entry_the_session_sees_or_to_none(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        first, second, third = await add(backend, session.id, *talk(3))
+        session, (first, second, third) = await talked(backend, 3)
         await backend.move(session.id, first)
         (sibling,) = await add(backend, session.id, user())
         leaf: str | None = sibling
@@ -84,8 +84,7 @@ class MoveContract:
         assert await tree_ids(backend, session.id) == [first, second, third, sibling]
 
     async def test_a_move_is_one_change_of_the_feed_with_its_reason(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        first, second = await add(backend, session.id, *talk(2))
+        session, (first, second) = await talked(backend, 2)
         moved = await backend.move(session.id, first, reason="rewind", note=Note("somebody"))
         assert moved.reason == "rewind"
         (change,) = await backend.changes(session.id, 1, 10)
@@ -102,8 +101,7 @@ class MoveContract:
         assert (nowhere.from_id, nowhere.to_id, nowhere.revision) == (None, None, empty.revision)
 
     async def test_a_fork_moves_to_what_it_inherited(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        first, second, third = await add(backend, session.id, *talk(3))
+        session, (first, second, third) = await talked(backend, 3)
         fork = await backend.fork(session.id, second, NewSession())
         await backend.move(fork.id, None)
         await backend.move(fork.id, second)
@@ -207,8 +205,7 @@ class MoveContract:
         assert (retracted.reason, retracted.from_id, retracted.entries) == ("retract", session.leaf_id, ())
 
     async def test_what_is_no_childless_leaf_message_is_not_retracted(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        first, second, third = await add(backend, session.id, *talk(3))
+        session, (first, second, third) = await talked(backend, 3)
         async with unchanged(backend):
             assert await backend.retract(session.id, second) is None
             assert await backend.retract(session.id, UNKNOWN) is None
@@ -234,8 +231,7 @@ class MoveContract:
                 assert await backend.retract(session.id, entry_id) is None
 
     async def test_a_message_whose_only_children_were_retracted_can_be_retracted(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        ids = await add(backend, session.id, *talk(3))
+        session, ids = await talked(backend, 3)
         for entry_id in ids[::-1]:
             assert await backend.retract(session.id, entry_id) is not None
         info = await session_info(backend, session.id)
@@ -244,8 +240,7 @@ class MoveContract:
         assert [mark.entry_id for mark in await backend.read_marks(session.id)] == sorted(ids)
 
     async def test_after_a_retraction_the_history_goes_on_below_the_parent(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        first, failed = await add(backend, session.id, *talk(2))
+        session, (first, failed) = await talked(backend, 2)
         await backend.retract(session.id, failed)
         (again,) = await add(backend, session.id, assistant("better"))
         assert await path_ids(backend, session.id) == [first, again]
@@ -254,8 +249,7 @@ class MoveContract:
     # -- labels ---------------------------------------------------------------------------------------------------
 
     async def test_labels_are_set_replaced_and_cleared(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        first, second = await add(backend, session.id, *talk(2))
+        session, (first, second) = await talked(backend, 2)
         await backend.set_label(session.id, second, "good")
         await backend.set_label(session.id, first, "start 🚩")
         await backend.set_label(session.id, second, "better")
@@ -314,8 +308,7 @@ class NavigationContract:
     """Going elsewhere with a summary of what is left, in one transaction."""
 
     async def test_the_leaf_goes_elsewhere_with_a_summary_as_one_step_of_undo(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(4))
-        ids = await path_ids(backend, session.id)
+        session, ids = await talked(backend, 4)
         summary = NewEntry.branch_summary("left", from_id=ids[1], abandoned_leaf_id=ids[3], usage={"output": 3})
         went = await backend.navigate(
             session.id, ids[1], summary=summary, label="fork in the road", expected=ids[3], note=Note("me", "because")
@@ -342,8 +335,7 @@ class NavigationContract:
         assert await path_ids(backend, session.id) == [*ids[:2], went.summary_id]
 
     async def test_without_a_summary_the_target_is_labelled(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(3))
-        ids = await path_ids(backend, session.id)
+        session, ids = await talked(backend, 3)
         went = await backend.navigate(session.id, ids[0], label="here", labelled=ids[1])
         assert went == Navigated(ids[2], ids[0], 3)
         assert await backend.read_marks(session.id) == [Mark(ids[1], "label", "here")]
@@ -351,8 +343,7 @@ class NavigationContract:
         assert await backend.navigate(session.id, None) == Navigated(ids[0], None, 4)
 
     async def test_a_summary_can_stand_at_the_root_and_in_a_fork(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(2))
-        ids = await path_ids(backend, session.id)
+        session, ids = await talked(backend, 2)
         summary = NewEntry.branch_summary("all of it", from_id="root", abandoned_leaf_id=ids[1])
         went = await backend.navigate(session.id, None, summary=summary)
         assert await path_ids(backend, session.id) == [went.summary_id]
@@ -360,8 +351,7 @@ class NavigationContract:
         assert await path_ids(backend, session.id) == [went.summary_id, below]
 
     async def test_a_navigation_that_cannot_be_changes_nothing(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(2))
-        ids = await path_ids(backend, session.id)
+        session, ids = await talked(backend, 2)
         summary = NewEntry.branch_summary("left", from_id=None)
         async with unchanged(backend):
             await raises(LeafConflict, backend.navigate(session.id, ids[0], summary=summary, expected=ids[0]))
@@ -434,8 +424,7 @@ class UndoContract:
     async def test_undo_of_a_retraction_brings_the_entry_back_and_redo_takes_it_away_again(
         self, backend: Backend
     ) -> None:
-        session = await new_session(backend)
-        first, failed = await add(backend, session.id, *talk(2))
+        session, (first, failed) = await talked(backend, 2)
         await backend.retract(session.id, failed)
         for _ in range(2):
             assert await undone(backend, session.id) == failed
@@ -451,8 +440,7 @@ class UndoContract:
             assert (info.entry_count, info.message_count) == (1, 1)
 
     async def test_retractions_up_the_chain_come_back_in_turn(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        first, second, third = await add(backend, session.id, *talk(3))
+        session, (first, second, third) = await talked(backend, 3)
         await backend.retract(session.id, third)
         await backend.retract(session.id, second)
         assert await undone(backend, session.id) == second
@@ -462,8 +450,7 @@ class UndoContract:
 
     @inputs("operation", ["append", "move", "retract", "import"])
     async def test_a_new_operation_clears_redo(self, backend: Backend, operation: str) -> None:
-        session = await new_session(backend)
-        first, second = await add(backend, session.id, *talk(2))
+        session, (first, second) = await talked(backend, 2)
         await backend.move(session.id, first)
         (other,) = await add(backend, session.id, user())
         await backend.move(session.id, None)
@@ -641,8 +628,7 @@ class LogContract:
         assert not any(line.moved_leaf for line in lines)
 
     async def test_a_line_names_the_first_of_many_entries_and_counts_them_all(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(50))
-        ids = await path_ids(backend, session.id)
+        session, ids = await talked(backend, 50)
         (line,) = await log_of(backend, session.id)
         assert (line.entry_count, list(line.entry_ids), line.to_id) == (50, ids[:20], ids[-1])
 
@@ -688,8 +674,7 @@ class LogContract:
         assert line.to_id == leaves[1]
 
     async def test_what_was_retracted_since_comes_back_and_undo_retracts_it_again(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        first, second, third = await add(backend, session.id, *talk(3))
+        session, (first, second, third) = await talked(backend, 3)
         await backend.retract(session.id, third)
         await backend.retract(session.id, second)
         info = await session_info(backend, session.id)
@@ -708,8 +693,7 @@ class LogContract:
         assert await path_ids(backend, session.id) == [first, second]
 
     async def test_what_grew_below_keeps_an_entry_from_being_retracted_again(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        first, failed = await add(backend, session.id, *talk(2))
+        session, (first, failed) = await talked(backend, 2)
         await backend.retract(session.id, failed)
         await gone_back(backend, session.id, 1)
         landed = await backend.append(session.id, [user()], expected=failed)
@@ -719,8 +703,7 @@ class LogContract:
         assert (await session_info(backend, session.id)).message_count == 3
 
     async def test_an_edit_is_gone_back_to_by_its_value(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(2))
-        first, second = await path_ids(backend, session.id)
+        session, (first, second) = await talked(backend, 2)
         await backend.update_session(session.id, title="a", metadata_text='{"n":1}')
         await backend.set_label(session.id, first, "x")
         await backend.set_pin(session.id, second, True)

@@ -31,6 +31,7 @@ from tests.samples import (
     result,
     session_info,
     talk,
+    talked,
     tree_ids,
     user,
 )
@@ -116,8 +117,7 @@ class ReadContract:
     # -- paths ----------------------------------------------------------------------------------------------------
 
     async def test_a_path_is_read_at_the_stored_leaf_or_at_any_entry_the_session_sees(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        first, second, third = await add(backend, session.id, *talk(3))
+        session, (first, second, third) = await talked(backend, 3)
         await backend.move(session.id, first)
         (sibling,) = await add(backend, session.id, user())
         assert await path_ids(backend, session.id) == [first, sibling]
@@ -126,8 +126,7 @@ class ReadContract:
         assert await path_ids(backend, session.id, None) == []
 
     async def test_a_read_says_which_state_it_read(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        first, second = await add(backend, session.id, *talk(2))
+        session, (first, second) = await talked(backend, 2)
         stored = await backend.read_path(session.id)
         older = await backend.read_path(session.id, leaf=first)
         since = await backend.read_path_since(session.id, first)
@@ -170,8 +169,7 @@ class ReadContract:
             assert (await read(session.id, unless=stamp)).entries is None
 
     async def test_the_path_since_an_entry_is_what_follows_it(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        first, second, third = await add(backend, session.id, *talk(3))
+        session, (first, second, third) = await talked(backend, 3)
         await backend.move(session.id, first)
         (sibling,) = await add(backend, session.id, user())
         await backend.move(session.id, third)
@@ -190,8 +188,7 @@ class ReadContract:
         assert await since(first, None) == []
 
     async def test_the_path_since_an_inherited_entry_crosses_the_fork(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        first, second, third = await add(backend, session.id, *talk(3))
+        session, (first, second, third) = await talked(backend, 3)
         fork = await backend.fork(session.id, second, NewSession())
         own = await add(backend, fork.id, *talk(2))
         assert ids_of(entries_of(await backend.read_path_since(fork.id, first))) == [second, *own]
@@ -244,8 +241,7 @@ class ReadContract:
         await assert_context_is_the_projection_of_the_path(backend, session.id)
 
     async def test_with_a_compaction_the_context_is_its_summary_and_what_is_kept(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        ids = await add(backend, session.id, *talk(6))
+        session, ids = await talked(backend, 6)
         (cut,) = await add(backend, session.id, compaction(ids[4], "summary"))
         later = await add(backend, session.id, *talk(2))
         context = await context_of(backend, session.id)
@@ -256,8 +252,7 @@ class ReadContract:
         await assert_context_is_the_projection_of_the_path(backend, session.id)
 
     async def test_the_context_is_read_from_the_first_kept_entry_on(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(6))
-        path = await path_ids(backend, session.id)
+        session, path = await talked(backend, 6)
         (summary,) = await add(backend, session.id, compaction(path[4]))
         (last,) = await add(backend, session.id, user())
         read = await backend.read_context(session.id)
@@ -266,8 +261,7 @@ class ReadContract:
         assert ids_of(entries_of(await backend.read_context(session.id, leaf=path[5]))) == path
 
     async def test_the_latest_compaction_on_the_path_counts(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        ids = await add(backend, session.id, *talk(4))
+        session, ids = await talked(backend, 4)
         (one,) = await add(backend, session.id, compaction(ids[2], "one"))
         more = await add(backend, session.id, *talk(3))
         (two,) = await add(backend, session.id, compaction(ids[3], "two"))
@@ -283,16 +277,14 @@ class ReadContract:
         await assert_context_is_the_projection_of_the_path(backend, session.id)
 
     async def test_a_compaction_that_keeps_from_off_the_path_keeps_nothing_before_it(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        first, second = await add(backend, session.id, *talk(2))
+        session, (first, second) = await talked(backend, 2)
         await backend.move(session.id, first)
         cut, after = await add(backend, session.id, compaction(second), user())
         assert [entry_id for entry_id, _ in await context_of(backend, session.id)] == [cut, after]
         await assert_context_is_the_projection_of_the_path(backend, session.id)
 
     async def test_what_lies_before_and_between_ranges_is_kept_whole(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(12))
-        ids = await path_ids(backend, session.id)
+        session, ids = await talked(backend, 12)
         new = NewEntry.compaction("so far", first_kept_entry_id=ids[0], tokens_before=9)
         ranges = [Range(ids[3], ids[4], None), Range(ids[8], ids[9], None)]
         await backend.append(session.id, [laid_out(new, ranges)])
@@ -313,8 +305,7 @@ class ReadContract:
         await assert_context_is_the_projection_of_the_path(backend, session.id)
 
     async def test_a_fork_projects_across_its_fork_points(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        ids = await add(backend, session.id, *talk(4))
+        session, ids = await talked(backend, 4)
         await add(backend, session.id, compaction(ids[1]), *talk(2))
         fork = await backend.fork(session.id, STORED, NewSession())
         await add(backend, fork.id, *talk(2))
@@ -369,8 +360,7 @@ class ReadContract:
         assert await tree_ids(backend, fork.id) == ["c", "b", "a", own]
 
     async def test_the_tree_lists_own_entries_as_they_were_added(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        first, second = await add(backend, session.id, *talk(2))
+        session, (first, second) = await talked(backend, 2)
         (branch,) = (await backend.append(session.id, [user()], expected=first, on_conflict="branch")).entry_ids
         await backend.move(session.id, None)
         (root,) = await add(backend, session.id, user())
@@ -413,8 +403,7 @@ class ReadContract:
         assert len(await backend.match_entry_ids(session.id, "x", 200)) == 150
 
     async def test_an_ancestor_is_an_entry_on_the_way_to_the_root_or_the_entry_itself(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        first, second, third = await add(backend, session.id, *talk(3))
+        session, (first, second, third) = await talked(backend, 3)
         await backend.move(session.id, first)
         (sibling,) = await add(backend, session.id, user())
         fork = await backend.fork(session.id, second, NewSession())
@@ -432,8 +421,7 @@ class ReadContract:
     # -- the feed -------------------------------------------------------------------------------------------------
 
     async def test_the_feed_holds_every_revision_in_order(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(2))
-        path = await path_ids(backend, session.id)
+        session, path = await talked(backend, 2)
         await backend.update_session(session.id, title="x")
         await backend.move(session.id, path[0])
         await backend.append(session.id, [user()], expected=path[1], on_conflict="branch")
@@ -581,8 +569,7 @@ class EndContract:
     """The end of a path and of a context, which is whole exchanges, wherever it begins."""
 
     async def test_the_end_of_a_path_is_its_last_entries(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(7))
-        ids = await path_ids(backend, session.id)
+        session, ids = await talked(backend, 7)
         assert await end_ids(backend, session.id, 1) == ids[-1:]
         assert await end_ids(backend, session.id, 3) == ids[-3:]
         assert await end_ids(backend, session.id, 7) == ids
@@ -659,8 +646,7 @@ class EndContract:
         await assert_ends_are_whole(backend, current)
 
     async def test_the_end_of_a_context_leaves_out_the_summary_unless_everything_fits(self, backend: Backend) -> None:
-        session = await new_session(backend)
-        ids = await add(backend, session.id, *talk(6))
+        session, ids = await talked(backend, 6)
         (summary,) = await add(backend, session.id, compaction(ids[3]))
         after = await add(backend, session.id, *talk(2))
         kept = [*ids[3:], *after]

@@ -23,7 +23,7 @@ from flue_py.transfer import read_bundle, write_bundle
 from tests.checks import raises
 from tests.contract.documents import TEXT, artifact
 from tests.postgres import NewDatabase, connected
-from tests.samples import PICTURE, add, compaction, new_session, path_ids, path_of, pictured, talk, user
+from tests.samples import PICTURE, add, compaction, new_session, path_ids, path_of, pictured, talk, talked, user
 from tests.sources import counted_sources
 from tests.store.damaged_stores import change, root_of
 from tests.tables import inputs
@@ -191,8 +191,7 @@ async def test_an_export_of_a_session_that_lost_a_picture_says_so(tmp_path: Path
 async def test_a_compaction_that_lost_a_picture_is_one_still(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     backend = await open_in(path)
-    session = await new_session(backend, *talk(4))
-    ids = await path_ids(backend, session.id)
+    session, ids = await talked(backend, 4)
     await add(backend, session.id, compaction(ids[2], summary=f"seen {b64encode(PICTURE).decode()}"))
     await backend.close()
     change(path, "DELETE FROM blobs")

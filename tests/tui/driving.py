@@ -83,10 +83,15 @@ class Driver:
 
 
 @asynccontextmanager
-async def browsing(path: Path, *, size: tuple[int, int] = SIZE, session: str | None = None) -> AsyncIterator[Driver]:
-    """Run the browser on a database; the database is verified at the end."""
+async def browsing(
+    path: Path, *, size: tuple[int, int] = SIZE, session: str | None = None, opens: str | None = None
+) -> AsyncIterator[Driver]:
+    """Run the browser on a database, which is verified at the end. ``opens`` is the name of a session to open first."""
     async with flue_py.open(path) as store:
         app = Browser(store, path.name, session_id=session)
         async with app.run_test(size=size) as pilot:
-            yield Driver(app, pilot)
+            driver = Driver(app, pilot)
+            if opens is not None:
+                await driver.open(opens)
+            yield driver
         assert not (await store.verify()).problems

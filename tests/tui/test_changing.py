@@ -28,8 +28,7 @@ async def texts(session: flue_py.Session) -> list[str]:
 
 
 async def test_the_leaf_is_moved_and_that_is_undone_and_done_again(story: Path) -> None:
-    async with browsing(story) as driver:
-        await driver.open(NAME)
+    async with browsing(story, opens=NAME) as driver:
         session = await red_build(driver)
         was = session.leaf_id
         await driver.at("Fixed by")
@@ -49,8 +48,7 @@ async def test_the_leaf_is_moved_and_that_is_undone_and_done_again(story: Path) 
 
 
 async def test_a_label_is_set_and_cleared(story: Path) -> None:
-    async with browsing(story) as driver:
-        await driver.open(NAME)
+    async with browsing(story, opens=NAME) as driver:
         session = await red_build(driver)
         await driver.at("Is it green")
         await driver.press("l")
@@ -70,8 +68,7 @@ async def test_a_label_is_set_and_cleared(story: Path) -> None:
 
 
 async def test_an_entry_is_pinned_and_unpinned(story: Path) -> None:
-    async with browsing(story) as driver:
-        await driver.open(NAME)
+    async with browsing(story, opens=NAME) as driver:
         session = await red_build(driver)
         before = await session.marks.pins()
         await driver.at("Is it green")
@@ -84,8 +81,7 @@ async def test_an_entry_is_pinned_and_unpinned(story: Path) -> None:
 
 
 async def test_an_entry_is_excluded_and_included(story: Path) -> None:
-    async with browsing(story) as driver:
-        await driver.open(NAME)
+    async with browsing(story, opens=NAME) as driver:
         session = await red_build(driver)
         await driver.at("Is it green")
         await driver.press("x")
@@ -98,8 +94,7 @@ async def test_an_entry_is_excluded_and_included(story: Path) -> None:
 
 
 async def test_what_cannot_be_done_is_said_and_changes_nothing(story: Path) -> None:
-    async with browsing(story) as driver:
-        await driver.open(NAME)
+    async with browsing(story, opens=NAME) as driver:
         session = await red_build(driver)
         await driver.at("Fix it.")
         await driver.press("x")
@@ -114,8 +109,7 @@ async def test_what_cannot_be_done_is_said_and_changes_nothing(story: Path) -> N
 
 
 async def test_an_edited_prompt_is_a_new_branch_and_one_undo_goes_back(story: Path) -> None:
-    async with browsing(story) as driver:
-        await driver.open(NAME)
+    async with browsing(story, opens=NAME) as driver:
         session = await red_build(driver)
         was, count = session.leaf_id, len(await session.get_tree())
         await driver.at("Fix it.")
@@ -139,8 +133,7 @@ async def test_pictures_of_an_edited_prompt_stay(tmp_path: Path) -> None:
         session = await store.create_session(title="pictures")
         await session.append_message({**user(""), "content": [{"type": "text", "text": "Look"}, picture]})
         await session.append_message(answer("A word."))
-    async with browsing(path) as driver:
-        await driver.open("pictures")
+    async with browsing(path, opens="pictures") as driver:
         await driver.at("Look")
         await driver.press("e")
         await driver.type(" closer")
@@ -152,8 +145,7 @@ async def test_pictures_of_an_edited_prompt_stay(tmp_path: Path) -> None:
 
 
 async def test_what_was_typed_is_kept_where_another_process_wrote(story: Path) -> None:
-    async with browsing(story) as driver:
-        await driver.open(NAME)
+    async with browsing(story, opens=NAME) as driver:
         await driver.at("Fix it.")
         await driver.press("e")
         await driver.sees("Change the prompt")
@@ -180,8 +172,7 @@ async def nothing() -> None:
 
 
 async def test_an_empty_prompt_is_not_saved(story: Path) -> None:
-    async with browsing(story) as driver:
-        await driver.open(NAME)
+    async with browsing(story, opens=NAME) as driver:
         await driver.at("Fix it.")
         await driver.press("e")
         await driver.sees("Change the prompt")
@@ -192,8 +183,7 @@ async def test_an_empty_prompt_is_not_saved(story: Path) -> None:
 
 
 async def test_a_prompt_with_a_secret_is_edited_only_after_a_question(story: Path) -> None:
-    async with browsing(story) as driver:
-        await driver.open(NAME)
+    async with browsing(story, opens=NAME) as driver:
         await driver.at("Deploy it")
         await driver.press("e")
         screen = await driver.sees("This prompt has 1 secret")
@@ -207,8 +197,7 @@ async def test_a_prompt_with_a_secret_is_edited_only_after_a_question(story: Pat
 
 
 async def test_a_fork_is_made_and_shown(story: Path) -> None:
-    async with browsing(story) as driver:
-        await driver.open(NAME)
+    async with browsing(story, opens=NAME) as driver:
         await driver.at("Is it green")
         await driver.press("f")
         await driver.sees("Title of the fork")
@@ -240,8 +229,7 @@ async def test_a_session_is_deleted_after_a_question_and_not_without_yes(story: 
 
 
 async def test_a_session_that_was_written_meanwhile_is_not_deleted(story: Path) -> None:
-    async with browsing(story) as driver:
-        await driver.open(NAME)
+    async with browsing(story, opens=NAME) as driver:
         await driver.press("D")
         await driver.sees("Delete 'Why is the build red?'?")
         async with flue_py.open(story) as other:
@@ -253,8 +241,7 @@ async def test_a_session_that_was_written_meanwhile_is_not_deleted(story: Path) 
 
 
 async def test_the_shown_session_is_deleted_with_its_task(story: Path) -> None:
-    async with browsing(story) as driver:
-        await driver.open(NAME)
+    async with browsing(story, opens=NAME) as driver:
         await driver.press("D")
         await driver.sees("1 task session goes with it")
         await driver.press("y")

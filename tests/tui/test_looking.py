@@ -49,8 +49,7 @@ async def id_of(path: Path, title: str) -> str:
 
 async def test_what_another_process_writes_is_shown(story: Path) -> None:
     session_id = await id_of(story, NAME)
-    async with browsing(story) as driver:
-        await driver.open(NAME)
+    async with browsing(story, opens=NAME) as driver:
         elsewhere(story, session_id, "session.append_message({'role': 'user', 'content': 'From elsewhere'})")
         await driver.sees("> ● user From elsewhere")
         await driver.at("Fix it.")
@@ -66,8 +65,7 @@ async def test_what_another_process_writes_is_shown(story: Path) -> None:
 
 async def test_a_session_that_another_process_deletes_is_left(story: Path) -> None:
     session_id = await id_of(story, NAME)
-    async with browsing(story) as driver:
-        await driver.open(NAME)
+    async with browsing(story, opens=NAME) as driver:
         elsewhere(story, session_id, "store.delete_session_tree(session)")
         await driver.sees("was deleted")
         await driver.press("p", "m", "u", "x", "r", "l", "escape", "D")
@@ -82,8 +80,7 @@ async def test_a_long_session_opens_at_its_leaf_and_stays_there(tmp_path: Path) 
         count = FIRST_PAGE * 2 + 50
         await session.append_messages([user(f"message {number}") for number in range(count)])
         path_ids = [entry.id for entry in await session.get_active_path()]
-    async with browsing(path) as driver:
-        await driver.open("long")
+    async with browsing(path, opens="long") as driver:
         assert driver.app.screen.query_one(RowList).count == count
         assert f"> ● user message {count - 1}" in driver.screen
         await driver.press("home")
@@ -100,8 +97,7 @@ async def test_a_long_session_opens_at_its_leaf_and_stays_there(tmp_path: Path) 
 
 
 async def test_one_goes_to_a_fork_a_task_and_back(story: Path) -> None:
-    async with browsing(story) as driver:
-        await driver.open(NAME)
+    async with browsing(story, opens=NAME) as driver:
         await driver.at("fork What if")
         await driver.press("enter")
         await driver.sees("What if we drop the test? ·")
@@ -193,8 +189,7 @@ async def test_a_long_text_is_cut_until_it_is_asked_for(tmp_path: Path) -> None:
     async with flue_py.open(path) as store:
         session = await store.create_session(title="long text")
         await session.append_message(user("word " * 20_000 + "the end"))
-    async with browsing(path) as driver:
-        await driver.open("long text")
+    async with browsing(path, opens="long text") as driver:
         await driver.press("tab", "end")
         await driver.sees("80,007 more characters; w shows all")
         await driver.press("w", "end")
@@ -239,8 +234,7 @@ async def test_every_kind_of_entry_can_be_read(entries: list[tuple[str, object]]
                 await session.append_message(data)  # type: ignore[arg-type]
             else:
                 await session.append_custom(kind, data)  # type: ignore[arg-type]
-    async with browsing(path) as driver:
-        await driver.open("kinds")
+    async with browsing(path, opens="kinds") as driver:
         await driver.press("5", "home")
         for _ in entries:
             await driver.press("t", "w", "t", "down")
@@ -250,8 +244,7 @@ async def test_every_kind_of_entry_can_be_read(entries: list[tuple[str, object]]
 
 async def test_the_leaf_is_marked_and_followed_where_the_view_does_not_show_it(story: Path) -> None:
     session_id = await id_of(story, NAME)
-    async with browsing(story) as driver:
-        await driver.open(NAME)
+    async with browsing(story, opens=NAME) as driver:
         await driver.press("x")
         await driver.sees("x includes it again")
         assert driver.screen.count("← leaf") == 1
@@ -288,8 +281,7 @@ async def test_one_who_goes_on_while_rows_are_worked_out_stays_there(
 
 async def test_a_fork_that_another_process_makes_is_there_when_one_comes_back(story: Path) -> None:
     session_id = await id_of(story, NAME)
-    async with browsing(story) as driver:
-        await driver.open(NAME)
+    async with browsing(story, opens=NAME) as driver:
         elsewhere(story, session_id, "session.fork(title='Made elsewhere')")
         await driver.press("question_mark")
         await driver.sees("move the leaf")
@@ -302,8 +294,7 @@ async def test_a_prompt_that_is_too_long_for_the_box_is_not_edited(tmp_path: Pat
     async with flue_py.open(path) as store:
         session = await store.create_session(title="book")
         await session.append_message(user("word " * 30_000))
-    async with browsing(path) as driver:
-        await driver.open("book")
+    async with browsing(path, opens="book") as driver:
         await driver.press("e")
         await driver.sees("are too many to edit here")
 
@@ -312,8 +303,7 @@ async def test_nothing_there_is_said(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     async with flue_py.open(path) as store:
         await store.create_session(title="empty")
-    async with browsing(path) as driver:
-        await driver.open("empty")
+    async with browsing(path, opens="empty") as driver:
         await driver.sees("no entries in this view")
         for key in "empxlfurvbo":
             await driver.press(key)
@@ -332,8 +322,7 @@ async def test_answers_without_usage_have_no_cost_that_is_known(tmp_path: Path) 
         told = answer("told")
         untold = {key: value for key, value in answer("untold").items() if key != "usage"}
         await session.append_messages([user("a"), told, user("b"), untold])
-    async with browsing(path) as driver:
-        await driver.open("costs")
+    async with browsing(path, opens="costs") as driver:
         await driver.sees("tokens unknown")
         assert "cost unknown" in driver.screen
         await driver.at("told")
@@ -343,8 +332,7 @@ async def test_answers_without_usage_have_no_cost_that_is_known(tmp_path: Path) 
 async def test_a_screen_that_is_left_shows_nothing_that_it_was_still_reading(
     story: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with browsing(story) as driver:
-        await driver.open(NAME)
+    async with browsing(story, opens=NAME) as driver:
         left, ended = driver.app.screen, asyncio.Event()
         assert isinstance(left, SessionScreen)
 

@@ -21,7 +21,8 @@ from tests.tui.driving import browsing  # noqa: E402
 async def test_a_screen_looks_as_it_did(name: str, story: Path) -> None:
     async with browsing(story) as driver:
         await pictures.SCENES[name](driver)
-        assert driver.screen + "\n" == pictures.text_file(name).read_text(encoding="utf-8")
+        text = pictures.text_file(name).read_text(encoding="utf-8")
+        await driver.until(lambda: driver.screen + "\n" == text)
 
 
 def test_the_page_about_the_browser_names_its_keys() -> None:
