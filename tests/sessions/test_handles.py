@@ -119,7 +119,7 @@ ANSWERED: dict[str, Look] = {
 LOOK_ALONE = """\
 artifacts.all money.budgets changes money.check_budgets copy reports.snapshots entries money.entry_costs
 marks.exclusions context.gather get_active_path get_tree reports.html marks.labels context.latest_assistant
-compactions.latest log compactions.loss_report reports.name pending marks.pins compactions.plan marks.registered
+compactions.latest log compactions.loss_report reports.name context.pending marks.pins compactions.plan marks.registered
 settings tasks.links
 tasks.parents turns
 """

@@ -23,8 +23,8 @@ from tests.values import existing
 USED_AGAIN = "session 'abc' was deleted, and its id has been used again"
 
 ALONE = """\
-refresh reports.name undo redo copy fork get_active_path settings turns context.latest_assistant pending build_context
-build_context_entries context.measure context.gather compactions.latest money.entry_costs entries get_tree
+refresh reports.name undo redo copy fork get_active_path settings turns context.latest_assistant context.pending
+build_context build_context_entries context.measure context.gather compactions.latest money.entry_costs entries get_tree
 marks.labels tasks.links tasks.parents reports.html reports.snapshots compactions.plan compactions.uncompact
 compactions.loss_report artifacts.all marks.registered changes marks.pins marks.exclusions log money.budgets
 money.check_budgets
