@@ -85,7 +85,7 @@ BEGIN
         END IF;
     END LOOP;
     UPDATE flue_store SET value = 0 WHERE name = 'epoch';
-    DELETE FROM flue_store WHERE name IN ('key', 'new_key');
+    DELETE FROM flue_store WHERE name IN ('key', 'new_key', 'documents');
 END $$;
 """
 

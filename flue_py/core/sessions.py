@@ -968,6 +968,7 @@ class DocumentRow(NamedTuple):
     digest: bytes
     body: str
     seal: int = 0
+    gap: int = 0
 
     @property
     def id(self) -> DocumentName:

@@ -58,6 +58,7 @@ CREATE TABLE documents (
     digest BYTEA NOT NULL,
     body TEXT COLLATE "C" NOT NULL,
     seal BIGINT DEFAULT 0 NOT NULL,
+    gap BIGINT DEFAULT 0 NOT NULL,
     CONSTRAINT pk_documents PRIMARY KEY (scope, kind, space, project, name),
     CONSTRAINT ck_documents_kind CHECK (kind IN ('memory', 'file'))
 );

@@ -59,6 +59,7 @@ CREATE TABLE documents (
     digest BLOB NOT NULL,
     body TEXT NOT NULL,
     seal BIGINT DEFAULT 0 NOT NULL,
+    gap BIGINT DEFAULT 0 NOT NULL,
     CONSTRAINT pk_documents PRIMARY KEY (scope, kind, space, project, name),
     CONSTRAINT ck_documents_kind CHECK (kind IN ('memory', 'file'))
 );

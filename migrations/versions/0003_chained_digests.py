@@ -25,6 +25,7 @@ def upgrade() -> None:
     op.add_column("sessions", sa.Column("head", sa.LargeBinary(), nullable=False, server_default=sa.text("''")))
     seals = [("sessions", name) for name in ("log_seal", "mark_seal", "link_seal")]
     seals += [(table, "seal") for table in ("leaf_moves", "session_edits", "marks", "task_links", "documents")]
+    seals += [("documents", "gap")]
     for table, name in seals:
         op.add_column(table, sa.Column(name, sa.BigInteger(), nullable=False, server_default=sa.text("0")))
     if not context.is_offline_mode():

@@ -427,6 +427,7 @@ def as_first(rows: dict[str, list[dict[str, object]]]) -> dict[str, list[dict[st
     for table in ("leaf_moves", "session_edits", "marks", "task_links", "documents"):
         for row in rows[table]:
             row.pop("seal", None)
+            row.pop("gap", None)
     return rows
 
 

@@ -185,7 +185,8 @@ async def unchained(url: str) -> None:
 
     await on_a_connection(url, unchain_on)
     names = {"sessions": ("head", "log_seal", "mark_seal", "link_seal")}
-    names |= dict.fromkeys(("leaf_moves", "session_edits", "marks", "task_links", "documents"), ("seal",))
+    names |= dict.fromkeys(("leaf_moves", "session_edits", "marks", "task_links"), ("seal",))
+    names["documents"] = ("seal", "gap")
     drops = [f"ALTER TABLE {table} DROP COLUMN {name}" for table, of in names.items() for name in of]
     await run_script(url, "; ".join(drops))
     await run_script(url, "UPDATE flue_store SET value = 5 WHERE name = 'format'")

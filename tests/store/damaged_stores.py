@@ -88,8 +88,8 @@ def add_money_and_edits(path: Path) -> None:
             kind, scope = ("memory", "file")[number % 4 == 0], ("", "a scope")[number % 2]
             name = (scope, kind, "repl", "/srv" * (number % 3), f"document {number}")
             digest = payload_digest(body)
-            row = (*name, "user", None, 7, 9 + number, len(body), digest, body, 0)
-            connection.execute("INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            row = (*name, "user", None, 7, 9 + number, len(body), digest, body, 0, 0)
+            connection.execute("INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
         connection.execute(
             "INSERT INTO session_edits SELECT session_key, revision, 'title', leaf, NULL, 'new', 'somebody', NULL, 5, 0"
             " FROM sessions WHERE revision > 0"

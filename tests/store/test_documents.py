@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,6 +16,8 @@ from msgspec.structs import replace
 from flue_py.core import sessions
 from flue_py.db.backend import Backend
 from flue_py.db.sqlite.runner import open_memory, open_sqlite
+from flue_py.errors import CorruptStore
+from tests.checks import raises
 from tests.effort import examples
 from tests.sources import counted_sources
 
@@ -119,3 +123,45 @@ def test_a_file_whose_clock_goes_back_answers_them_likewise(made: list[tuple[obj
 
     with TemporaryDirectory() as folder:
         asyncio.run(run(Path(folder)))
+
+
+def test_a_document_that_is_gone_is_missed_until_it_comes_back(tmp_path: Path) -> None:
+    """Reads that would have it refuse; others go on, and nothing that is written makes it forgotten."""
+    facts = [sessions.NewDocument("memory", name, f"the {name}", "user", space="repl") for name in "abcd"]
+    path = tmp_path / "s.db"
+
+    async def run(gone: sessions.NewDocument) -> None:
+        backend = await open_sqlite(path, sources=counted_sources(), durability="normal")
+        try:
+            for fact in facts:
+                await backend.put_document(fact)
+            with closing(sqlite3.connect(path)) as connection, connection:
+                connection.execute("DELETE FROM documents WHERE name = ?", [gone.name])
+            others = [fact for fact in facts if fact is not gone]
+            neighbours = {facts[at].name for at in range(4) if abs(at - facts.index(gone)) == 1}
+            await raises(CorruptStore, backend.get_document(gone.id), match="is gone")
+            await raises(
+                CorruptStore, backend.list_documents(sessions.DocumentFilter("memory"), None, 9), match="is gone"
+            )
+            await raises(
+                CorruptStore, backend.list_documents(sessions.DocumentFilter("memory"), None, 3), match="is gone"
+            )
+            await raises(CorruptStore, backend.list_whole_documents(None, 9), match="is gone")
+            await raises(CorruptStore, backend.put_document(replace(gone, name=f"{gone.name}a")), match="is gone")
+            for other in others:
+                await backend.put_document(replace(other, body="another"))
+                assert (await backend.get_document(other.id)) is not None
+                if other.name in neighbours:
+                    await raises(CorruptStore, backend.remove_document(other.id), match="is gone")
+            (problem,) = (await backend.verify()).problems
+            assert (problem.kind, problem.detail[-7:]) == ("missing document", "is gone")
+            await backend.put_document(gone)
+            assert len(await backend.list_documents(sessions.DocumentFilter("memory"), None, 9)) == 4
+            for fact in facts:
+                assert await backend.remove_document(fact.id)
+            assert (await backend.verify()).problems == []
+        finally:
+            await backend.close()
+
+    for fact in facts:
+        asyncio.run(run(fact))

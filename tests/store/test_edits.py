@@ -21,7 +21,6 @@ UNSEEN: dict[str, set[str]] = {
     "entries": {*OFF_PATH, *SUMS},  # what is not on the path of a session, and sums, which verify() makes anew
     "lanes": OFF_PATH,
     "task_links": {"parents", "budgets"},  # a link that is gone is seen where the parent is read
-    "documents": {"documents"},  # one that is gone
     "ledger": SUMS,  # made of many rows
     "ledger_sessions": SUMS,
     "budgets": {"budgets"},  # which whoever may write may set

@@ -306,13 +306,14 @@ def test_documents_that_are_lost_are_named_and_none_is_written_that_is_not_whole
     data = (tmp_path / "whole.db").read_bytes()
     (tmp_path / "whole.db").unlink()
     report, new = rescued(data, tmp_path)
+    # Which one is the next is sealed anew.
     expected = {
-        key: row for key, row in upgraded.rows["documents"].items() if key[4] not in ("document 2", "document 39")
+        key: row[:-1] for key, row in upgraded.rows["documents"].items() if key[4] not in ("document 2", "document 39")
     }
     five = next(key for key in expected if key[4] == "document 5")
     row = expected.pop(five)
     renamed = (*five[:4], "rescued-name")
-    written = rows_of(new)["documents"]
+    written = {key: row[:-1] for key, row in rows_of(new)["documents"].items()}
     # Its seal is another one.
     assert written.pop(renamed)[:-1] == (*renamed, *renamed, *row[10:-1])
     assert written == expected

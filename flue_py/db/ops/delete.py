@@ -37,7 +37,6 @@ from flue_py.core.operations import (
     sessions_named,
 )
 from flue_py.core.sessions import (
-    IMPORTED_FILES,
     NOTHING_SEEN,
     STORED,
     Appended,
@@ -141,10 +140,6 @@ SCOPE_CONTENTS = statement(ScopeContents)(
     " (SELECT COUNT(*) FROM documents d WHERE d.scope = :scope AND d.kind = 'file' AND d.space = ''),"
     " (SELECT COUNT(*) FROM budgets b WHERE b.scope = :scope), (SELECT COUNT(*) FROM ledger g WHERE g.scope = :scope)"
 )
-# Which sessions were deleted is remembered of all scopes in one, and stays.
-DELETE_DOCUMENTS = statement(Nothing)(
-    f"DELETE FROM documents WHERE scope = :scope AND (space <> '{IMPORTED_FILES}' OR project = '')"
-)
 FORGET_AGENTS = statement(Nothing)("UPDATE ledger SET agent = NULL WHERE scope = :scope AND agent IS NOT NULL")
 # A session that is gone and paid nothing has no scope any more, and nobody asks for its folder.
 FORGET_FOLDERS = statement(Nothing)(
@@ -242,7 +237,8 @@ def empty_scope(
             erase.begin(tx)
             erase.take_scope(tx, erased, scope)
         delete_scope_budgets(tx, scope)
-        for command in (DELETE_DOCUMENTS, FORGET_FOLDERS, FORGET_AGENTS):
+        documents.remove_documents(tx, scope)
+        for command in (FORGET_FOLDERS, FORGET_AGENTS):
             tx.run(command, scope=scope)
     return contents
 

@@ -1272,6 +1272,7 @@ def _is_noted(tx: Transaction, name: DocumentName) -> bool:
     """Return whether a deletion was noted in a scope, or in none: in a copy, and before it was noted at all."""
     scope, kind, space, project, own = name
     noted = tx.rows(documents.NAMES_IN_PROJECT, scope=scope, kind=kind, space=space, project=project)
+    documents.check_gaps(tx, (*name[:-1], ""), name[:-1])
     return not noted or (own,) in noted
 
 

@@ -16,7 +16,7 @@ from flue_py.core.trees import Lane
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, PAID_COLUMNS, TOTAL_COLUMNS, Paid, UsageTotals, reported_usage
 from flue_py.db import sql
 from flue_py.db.ops.base import Cuts, blob_data
-from flue_py.db.ops.documents import ALL_DOCUMENTS, is_sealed
+from flue_py.db.ops.documents import ALL_DOCUMENTS, described, gaps, is_sealed
 from flue_py.db.ops.heads import sessions_without_head
 from flue_py.db.ops.keys import stated
 from flue_py.db.ops.seals import without_seals
@@ -575,6 +575,9 @@ def _check_documents(tx: Transaction, audit: _Audit) -> None:
             audit.report("wrong length", where, f"stores {chars!r} characters, has {length}")
         elif not is_sealed(tx.chain, sealed):
             audit.report("damaged document", where, "does not match its seal")
+    for gap in gaps(tx):
+        if not gap.is_sealed(tx.chain):
+            audit.report("missing document", "table documents", described(gap))
 
 
 def _check_next_key(tx: Transaction, audit: _Audit) -> None:

@@ -477,6 +477,7 @@ _DERIVED = frozenset(
         "mark_seal",
         "link_seal",
         "seal",
+        "gap",
     }
 )
 """Columns that are derived anew, so that a wrong value in them does not cost the row."""
@@ -497,7 +498,8 @@ _WORDS = {
 _ADDED: dict[str, dict[str, Value]] = {
     "budgets": {"period": "", "tz": ""},
     "sessions": {"head": b"", "log_seal": 0, "mark_seal": 0, "link_seal": 0},
-    **{table: {"seal": 0} for table in ("leaf_moves", "session_edits", "marks", "task_links", "documents")},
+    **{table: {"seal": 0} for table in ("leaf_moves", "session_edits", "marks", "task_links")},
+    "documents": {"seal": 0, "gap": 0},
 }
 """The columns that a migration has added at the end of a table, in order, and their values in older rows."""
 

@@ -60,7 +60,7 @@ CREATE TABLE budgets (
 }
 """What stores of earlier formats had in place of what is in the schema now, or did not have."""
 
-_SEAL = re.compile(r"    seal BIGINT DEFAULT 0 NOT NULL,\n")
+_SEAL = re.compile(r"    (?:seal|gap) BIGINT DEFAULT 0 NOT NULL,\n")
 _HEAD = re.compile(r"    (?:head BLOB DEFAULT ''|\w+_seal BIGINT DEFAULT 0) NOT NULL,\n")
 _SEALED = ("leaf_moves", "session_edits", "marks", "task_links", "documents")
 _LINES = {6: {"sessions": _HEAD, **dict.fromkeys(_SEALED, _SEAL)}}
