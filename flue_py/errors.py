@@ -4,6 +4,7 @@
     ├── RetryOrRebase            try again, or read the new state and build on that
     │   ├── LeafConflict         the stored leaf is not the one the call named
     │   ├── RevisionConflict     the session has changed since the revision the call named
+    │   ├── FilesChanged         files are not as the session left them, or have to stay
     │   ├── StoreBusy            another process held the database too long      (TimeoutError)
     │   ├── OutcomeUnknown       a commit failed, and may have happened          (ConnectionError)
     │   ├── SummaryFailed        the model gave no summary; nothing was changed
@@ -29,7 +30,7 @@
     │   ├── BudgetNotFound                                                       (LookupError)
     │   ├── ReservationNotFound                                                  (LookupError)
     │   ├── ReservationSettled   committed, released or expired before           (ValueError)
-    │   ├── UnreadableFile       a file to import is not what it was said to be  (ValueError)
+    │   ├── UnreadableFile       a file is not what it was said to be, or odd    (ValueError)
     │   ├── WrongEventLoop       the store was opened in another event loop      (RuntimeError)
     │   ├── WrongProcess         the store was opened before this process forked (RuntimeError)
     │   ├── StoreClosed                                                          (RuntimeError)
@@ -61,13 +62,13 @@ from typing import Protocol
 
 __all__ = [
     "AbortedToCompact", "AmbiguousId", "AnsweredCall", "ArtifactNotFound", "BudgetExceeded", "BudgetNotFound",
-    "CallConflict", "ContextOverflow", "CorruptStore", "EntryNotFound", "FixTheCall", "FixTheSetup", "FixTheStore",
-    "FlueError", "FormatTooNew", "HistoryPutBack", "IdempotencyConflict", "InvalidArgument", "InvalidEntry",
-    "InvalidPrices", "LeafConflict", "MemoryUnavailable", "MissingExtra", "ModelAborted", "ModelDenied", "ModelError",
-    "ModelRefused", "ModelUnavailable", "NotAStore", "OnHold", "OutcomeUnknown", "RateLimited", "ReservationNotFound",
-    "ReservationSettled", "RetryOrRebase", "RevisionConflict", "SecretRefused", "SessionExists", "SessionInUse",
-    "SessionNotFound", "StoreBusy", "StoreClosed", "StoreUnavailable", "StoreWarning", "SummaryFailed",
-    "TaskDepthExceeded", "UnreadableFile", "WrongEventLoop", "WrongKey", "WrongProcess",
+    "CallConflict", "ContextOverflow", "CorruptStore", "EntryNotFound", "FilesChanged", "FixTheCall", "FixTheSetup",
+    "FixTheStore", "FlueError", "FormatTooNew", "HistoryPutBack", "IdempotencyConflict", "InvalidArgument",
+    "InvalidEntry", "InvalidPrices", "LeafConflict", "MemoryUnavailable", "MissingExtra", "ModelAborted",
+    "ModelDenied", "ModelError", "ModelRefused", "ModelUnavailable", "NotAStore", "OnHold", "OutcomeUnknown",
+    "RateLimited", "ReservationNotFound", "ReservationSettled", "RetryOrRebase", "RevisionConflict", "SecretRefused",
+    "SessionExists", "SessionInUse", "SessionNotFound", "StoreBusy", "StoreClosed", "StoreUnavailable",
+    "StoreWarning", "SummaryFailed", "TaskDepthExceeded", "UnreadableFile", "WrongEventLoop", "WrongKey", "WrongProcess",
 ]  # fmt: skip
 
 _SHOWN_CHARACTERS = 200
@@ -162,6 +163,14 @@ class RevisionConflict(RetryOrRebase):
             f"session {session_id!r}: this operation expects revision {expected}, but the stored one is {actual}; "
             "read what has changed since (changes() or refresh()) and decide again"
         )
+
+
+class FilesChanged(RetryOrRebase):
+    """Files cannot be restored as asked; ``names`` are those that were changed by other means, or have to stay."""
+
+    def __init__(self, names: Sequence[str], detail: str) -> None:
+        self.names = tuple(names)
+        super().__init__(f"{', '.join(map(shown, self.names[:5]))}{', ...' if len(names) > 5 else ''}: {detail}")
 
 
 class StoreBusy(RetryOrRebase, TimeoutError):
@@ -428,7 +437,7 @@ class ReservationSettled(FixTheCall, ValueError):
 
 
 class UnreadableFile(FixTheCall, ValueError):
-    """A file to import that is not of the format it was said to be."""
+    """A file that is not of the format it was said to be, is no plain file, is too large, or may not be read."""
 
 
 class StoreClosed(FixTheCall, RuntimeError):

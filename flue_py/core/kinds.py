@@ -186,6 +186,10 @@ CUSTOM_MESSAGE = "custom_message"
 EXCLUSION = "exclusion"
 ARTIFACT = "tool_artifact"
 """The kind of an entry that has the result of a tool whose message says where it is instead."""
+FILE_CHECKPOINT = "file_checkpoint"
+"""The kind of an entry that says how files were, and in which entries their contents are."""
+FILE_BACKUP = "file_backup"
+"""The kind of an entry that has the content of a file."""
 
 
 class Kind(NamedTuple):
@@ -254,6 +258,8 @@ KINDS: tuple[Kind, ...] = (
     Kind(CUSTOM_MESSAGE, says="content", stands_in_place=True, heading="Custom message", word="custom"),
     Kind(EXCLUSION, references=("entryId",)),
     Kind(ARTIFACT, word="artifact", line_from="tool"),
+    Kind(FILE_CHECKPOINT, word="files", line_from="reason"),
+    Kind(FILE_BACKUP, word="backup", line_from="sha256"),
     # Kinds of imported files that the context does not show, and lists show in their own words.
     Kind("model_change", word="model"),
     Kind("thinking_level_change", word="thinking", line_from="thinkingLevel"),

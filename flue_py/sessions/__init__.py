@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from flue_py.core.entries import Artifact, Exclusion, PathSettings, Source
     from flue_py.core.erasure import Look, Receipt, Trace
+    from flue_py.core.files import FileChange, FileCheckpoint, FileContent, FileState, RestoredFiles
     from flue_py.core.ledger import HeldAmount, Recorded, RepricedCalls, Repricing, UsageReport, UsageRow
     from flue_py.core.operations import SessionEvent
     from flue_py.core.redaction import Redaction
@@ -49,12 +50,12 @@ if TYPE_CHECKING:
     from flue_py.sessions.witnesses import Every, FileWitness, HttpWitness, StoreWitness
 __all__ = [
     "Artifact", "ArtifactExcerpt", "BackupReport", "BranchSummary", "CallDifference", "CommonPrefix", "Compact",
-    "ConvertedMessage", "DiffSide", "DocumentInfo", "DocumentName", "DocumentsFound", "EditPlan", "EntryCost",
-    "Every", "Exclude", "Exclusion", "FileWitness", "Fork", "Head", "HeldAmount", "HttpWitness", "KeyChange",
-    "LeafDiff", "Leaving", "LegalHold", "Look", "MarkEffect", "PathSettings", "PendingCall", "PendingTurn",
-    "Problem", "Receipt", "Recorded", "Redaction", "ReportedSize", "RepricedCalls", "Repricing", "Resume", "Rewind",
-    "Searched", "SessionEvent", "SessionHits", "Snippet", "Source", "StoreInfo", "StoreWitness", "TaskLink",
-    "ToolUse", "Trace", "UsageReport", "UsageRow", "VerifyReport", "Witness",
+    "ConvertedMessage", "DiffSide", "DocumentInfo", "DocumentName", "DocumentsFound", "EditPlan", "EntryCost", "Every",
+    "Exclude", "Exclusion", "FileChange", "FileCheckpoint", "FileContent", "FileState", "FileWitness", "Fork", "Head",
+    "HeldAmount", "HttpWitness", "KeyChange", "LeafDiff", "Leaving", "LegalHold", "Look", "MarkEffect", "PathSettings",
+    "PendingCall", "PendingTurn", "Problem", "Receipt", "Recorded", "Redaction", "ReportedSize", "RepricedCalls",
+    "Repricing", "RestoredFiles", "Resume", "Rewind", "Searched", "SessionEvent", "SessionHits", "Snippet", "Source",
+    "StoreInfo", "StoreWitness", "TaskLink", "ToolUse", "Trace", "UsageReport", "UsageRow", "VerifyReport", "Witness",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:
@@ -67,6 +68,7 @@ if not TYPE_CHECKING:
             ),
             "flue_py.core.entries": "Artifact Exclusion PathSettings Source",
             "flue_py.core.erasure": "Look Receipt Trace",
+            "flue_py.core.files": "FileChange FileCheckpoint FileContent FileState RestoredFiles",
             "flue_py.core.ledger": "HeldAmount Recorded RepricedCalls Repricing UsageReport UsageRow",
             "flue_py.core.operations": "SessionEvent",
             "flue_py.core.redaction": "Redaction",

@@ -82,10 +82,12 @@ if TYPE_CHECKING:
     from flue_py.core.model import Model
     from flue_py.core.redaction import Redaction
     from flue_py.sessions import compact as summaries
+    from flue_py.sessions import files as tracked
     from flue_py.sessions import request as requests
 else:
     # Most sessions are never compacted, and a command should start without these.
     summaries = lazy_module("flue_py.sessions.compact")
+    tracked = lazy_module("flue_py.sessions.files")
     requests = lazy_module("flue_py.sessions.request")
     hooks = lazy_module("flue_py.compaction.material")
     modes = lazy_module("flue_py.compaction.modes")
@@ -158,6 +160,11 @@ class Session(Writing):
     def artifacts(self) -> Artifacts:
         """Results of tools that are stored whole."""
         return Artifacts(self)
+
+    @property
+    def files(self) -> tracked.Files:
+        """Checkpoints of the files that tools edit."""
+        return tracked.Files(self)
 
     @property
     def reports(self) -> requests.Reports:

@@ -38,7 +38,7 @@ from flue_py.db.keys import KeyChoice
 from flue_py.db.runner import Opener, starting_threads
 from flue_py.db.waiting import OnCaller, Waiting, run_here, shielded
 from flue_py.errors import InvalidArgument, StoreClosed, WrongEventLoop, shown
-from flue_py.sessions import compact, marks, money, request, store, write
+from flue_py.sessions import compact, files, marks, money, request, store, write
 from flue_py.sessions.batch import Atomic as AsyncAtomic
 from flue_py.sessions.handle import HasId
 from flue_py.sessions.session import Branches as AsyncBranches
@@ -515,6 +515,16 @@ class Artifacts(Twin[write.Artifacts]):
     answer_read = blocking(write.Artifacts.answer_read)
 
 
+class Files(Twin[files.Files]):
+    """The blocking twin of ``session.files``."""
+
+    checkpoint = blocking(files.Files.checkpoint)
+    before_edit = blocking(files.Files.before_edit)
+    after_edit = blocking(files.Files.after_edit)
+    checkpoints = blocking(files.Files.checkpoints)
+    restore = blocking(files.Files.restore)
+
+
 class Session(Twin[AsyncSession]):
     """The blocking twin of `flue_py.Session`."""
 
@@ -586,6 +596,7 @@ class Session(Twin[AsyncSession]):
     tasks = twin_read(Tasks, "tasks")
     branches = twin_read(Branches, "branches")
     artifacts = twin_read(Artifacts, "artifacts")
+    files = twin_read(Files, "files")
 
 
 class Atomic(Twin[AsyncAtomic]):

@@ -51,6 +51,7 @@ ROOMS = {
         "CommonPrefix", "LeafDiff", "DiffSide", "ToolUse", "DocumentInfo", "DocumentName", "DocumentsFound",
         "SessionHits", "Snippet", "Searched", "HeldAmount", "BackupReport", "Head", "Witness", "FileWitness",
         "StoreWitness", "HttpWitness", "Every", "KeyChange", "Receipt", "Look", "Trace",
+        "FileCheckpoint", "FileState", "FileContent", "FileChange", "RestoredFiles",
     ),
     "flue_py.transfer": (
         "import_file", "ImportReport", "SessionImport", "export_session", "Exported", "ExportNote",
@@ -127,6 +128,7 @@ REMEDIES = {
     "SessionNotFound": "Create it, or look for it with `list_sessions()`. A handle on a deleted session is of no use.",
     "SessionExists": 'Open it with `mode="get"` or `mode="get_or_create"`, or take another key or id.',
     "EntryNotFound": "Take an id of `get_tree()`. Entries of other sessions, deleted and retracted ones are not seen.",
+    "FilesChanged": "Look at `restore(dry_run=True)`: `names` were changed by other means, or have to stay.",
     "ArtifactNotFound": "Take an id of `artifacts()`. Those of deleted entries are gone.",
     "InvalidEntry": "Mend the field that the message names.",
     "OnHold": "Lift the hold, or name it.",

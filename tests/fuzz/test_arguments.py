@@ -92,6 +92,11 @@ def usual_of_session(first: str, last: str) -> Usual:
         "compactions.answer_recall": {
             "call": {"type": "toolCall", "id": "c", "name": "recall", "arguments": {"words": "x"}}
         },
+        "files.checkpoint": {"root": "."},
+        "files.before_edit": {"paths": "absent", "root": "."},
+        "files.after_edit": {"paths": "absent", "root": "."},
+        "files.checkpoints": {},
+        "files.restore": {"root": ".", "dry_run": True},
         "artifacts.all": {},
         "artifacts.read": {"artifact_id": "zz"},
         "artifacts.answer_read": {"call": {"id": "c", "arguments": {"id": "zz"}}},
@@ -257,7 +262,7 @@ def test_what_is_no_id_is_never_taken_for_one(tmp_path: Path) -> None:
     assert {(method, parameter) for method, parameter, _ in accepted} == {
         ("append_custom", "data"), ("append_compaction", "details"), ("append_branch_summary", "details"),
         *((read, "limit") for read in ("get_active_path", "build_context", "build_context_entries", "entries")),
-        ("append_shell", "exit_code"), ("append_blocks", "patience"),
+        ("append_shell", "exit_code"), ("files.checkpoint", "max_snapshots"), ("append_blocks", "patience"),
         ("append_compaction", "tokens_before"), ("rewind", "turns"), ("changes", "after"), ("changes", "limit"),
         ("list_sessions", "limit"), ("watch", "after"), ("reports.html", "warn_at"), ("reports.html", "cutover_at"),
         ("reports.snapshots", "warn_at"), ("reports.snapshots", "cutover_at"),

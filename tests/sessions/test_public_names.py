@@ -34,11 +34,12 @@ ROOMS = {
     "flue_py.sessions": {
         "Artifact", "ArtifactExcerpt", "BackupReport", "BranchSummary", "CallDifference", "CommonPrefix", "Compact",
         "ConvertedMessage", "DiffSide", "DocumentInfo", "DocumentName", "DocumentsFound", "EditPlan", "EntryCost",
-        "Every", "Exclude", "Exclusion", "FileWitness", "Fork", "Head", "HeldAmount", "HttpWitness", "KeyChange",
-        "LeafDiff", "Leaving", "LegalHold", "Look", "MarkEffect", "PathSettings", "PendingCall", "PendingTurn",
-        "Problem", "Receipt", "Recorded", "Redaction", "ReportedSize", "RepricedCalls", "Repricing", "Resume",
-        "Rewind", "Searched", "SessionEvent", "SessionHits", "Snippet", "Source", "StoreInfo", "StoreWitness",
-        "TaskLink", "ToolUse", "Trace", "UsageReport", "UsageRow", "VerifyReport", "Witness",
+        "Every", "Exclude", "Exclusion", "FileChange", "FileCheckpoint", "FileContent", "FileState", "FileWitness",
+        "Fork", "Head", "HeldAmount", "HttpWitness", "KeyChange", "LeafDiff", "Leaving", "LegalHold", "Look",
+        "MarkEffect", "PathSettings", "PendingCall", "PendingTurn", "Problem", "Receipt", "Recorded", "Redaction",
+        "ReportedSize", "RepricedCalls", "Repricing", "RestoredFiles", "Resume", "Rewind", "Searched", "SessionEvent",
+        "SessionHits", "Snippet", "Source", "StoreInfo", "StoreWitness", "TaskLink", "ToolUse", "Trace", "UsageReport",
+        "UsageRow", "VerifyReport", "Witness",
     },
     "flue_py.transfer": {
         "BundleCounts", "BundleReport", "BudgetLeft", "CopyProgress", "CopyRefusal", "CopyReport", "DocumentLeft",
