@@ -68,7 +68,8 @@ __all__ = [
     "ModelDenied", "ModelError", "ModelRefused", "ModelUnavailable", "NotAStore", "OnHold", "OutcomeUnknown",
     "RateLimited", "ReservationNotFound", "ReservationSettled", "RetryOrRebase", "RevisionConflict", "SecretRefused",
     "SessionExists", "SessionInUse", "SessionNotFound", "StoreBusy", "StoreClosed", "StoreUnavailable",
-    "StoreWarning", "SummaryFailed", "TaskDepthExceeded", "UnreadableFile", "WrongEventLoop", "WrongKey", "WrongProcess",
+    "StoreWarning", "SummaryFailed", "TaskDepthExceeded", "UnreadableFile", "WrongEventLoop", "WrongKey",
+    "WrongProcess",
 ]  # fmt: skip
 
 _SHOWN_CHARACTERS = 200

@@ -51,6 +51,7 @@ SECTIONS = {
         "move": "Set the leaf to an entry, or back by some turns.",
         "undo": "Undo the last operation, the last turn, or a line.",
         "redo": "Redo what was undone last.",
+        "files": "List checkpoints of files, and bring files back.",
         "cherry-pick": "Copy entries of another branch or session to the leaf.",
         "merge-back": "Append a summary of a branch, a fork or a task.",
     },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -11,13 +12,14 @@ from msgspec.structs import replace
 from flue_py.cli import command as cli
 from flue_py.cli.command import Answer
 from flue_py.core.context import kept_turns
+from flue_py.core.files import FileCheckpoint, RestoredFiles
 from flue_py.core.json import JsonObject
 from flue_py.core.kinds import message_text
 from flue_py.core.sessions import LeafChoice, LogLine
 from flue_py.errors import InvalidArgument
 from flue_py.lazy import lazy_module
-from flue_py.render.lines import counted, text_of
-from flue_py.render.views import log_lines, log_row, moved_row, session_row
+from flue_py.render.lines import Line, Span, counted, one_line, table, text_of
+from flue_py.render.views import log_lines, log_row, minute, moved_row, session_row
 from flue_py.runtime.harness import redo_last, undo_last
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -54,6 +56,64 @@ async def cherry_pick(session: Session, entries: tuple[str, ...], source: Sessio
     copies = counted(len(done.entry_ids), "entry", "entries")
     outcome = "were there already; nothing was changed" if done.replayed else "copied"
     return cli.appended(session, f"{copies} {outcome}; the leaf is {done.leaf_id}", done)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The files command.
+
+
+def _files_check(options: SimpleNamespace) -> None:
+    cli.refuse((options.yes or options.force) and not options.restore, "--yes and --force are for --restore")
+    cli.refuse(options.at is not None and not (options.diff or options.restore), "--at is for --diff and --restore")
+
+
+@cli.command(check=_files_check)
+@cli.session_argument
+@click.option("--at", metavar="ENTRY", type=cli.LEAF, help="As they were at this entry (default: the leaf).")
+@click.option("--diff", is_flag=True, help="Show how files differ from that.")
+@click.option("--restore", is_flag=True, help="Bring files back; without --yes, only say which.")
+@click.option("--yes", is_flag=True, help="Change files.")
+@click.option("--force", is_flag=True, help="Also files that were changed by other means; what has to stay stays.")
+@cli.project_option("The folder that the files are in (default: that of SESSION).")
+async def files(
+    session: Session, at: LeafChoice, diff: bool, restore: bool, yes: bool, force: bool, project: str | None
+) -> Answer:
+    """List the checkpoints of the files that tools of SESSION edited, or bring files back to how they were.
+
+    How they are now is stored first, and undo takes it back. The leaf is not moved.
+
+    With --json: a list of checkpoints (entryId, sequence, reason, maxSnapshots, createdAt, files); with --diff or
+    --restore an object: sessionId, checkpoint, changes (a list of name, what, insertions, deletions, outside, problem,
+    diff), untracked, done.
+    """
+    if not diff and not restore:
+        checkpoints = await session.files.checkpoints()
+        return Answer(lambda: _checkpoint_lines(checkpoints), lambda: [checkpoint.json for checkpoint in checkpoints])
+    result = await session.files.restore(at, root=project, dry_run=not yes, force=force)
+    row: JsonObject = {"sessionId": session.id, "checkpoint": result.checkpoint.json, "done": result.done}
+    row |= {"changes": [change.json for change in result.changes], "untracked": [*result.untracked]}
+    notes = ["nothing was changed; give --yes to restore"] if restore and result.changes and not yes else []
+    return Answer(lambda: _change_lines(result, is_whole=diff), lambda: row, notes=notes)
+
+
+def _checkpoint_lines(checkpoints: Sequence[FileCheckpoint]) -> list[Line]:
+    if not checkpoints:
+        return cli.plain_lines("there are no checkpoints of files")
+    rows: list[list[Span]] = [[(name, "dim") for name in ("entry", "number", "made", "reason", "files")]]
+    for point in checkpoints:
+        about = (f"{point.sequence}", minute(point.created_at), point.reason, f"{len(point.files)}")
+        rows.append([(point.entry_id, "bold"), *((text, "") for text in about)])
+    return table(rows, right=frozenset({1, 4}))
+
+
+def _change_lines(result: RestoredFiles, *, is_whole: bool) -> list[Line]:
+    lines: list[Line] = []
+    for change in result.changes:
+        counts = "" if change.lines is None else " +{} -{}".format(*change.lines)
+        why = change.problem or ("changed by other means" if change.is_outside else "")
+        lines.append(((change.what, "bold"), (f" {one_line(change.name)}{counts}{why and f' ({why})'}", "")))
+        lines += cli.plain_lines(change.diff) if is_whole and change.problem is None else []
+    return lines or cli.plain_lines("files are as they were then")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -14,12 +14,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from flue_py.compaction.plan import WHY_NOT
 from flue_py.core.context import Turn, begins_turn, kept_turns, numbered_turns
 from flue_py.core.entries import Entry
+from flue_py.core.files import RestoredFiles
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import message_text
 from flue_py.core.sessions import Moved, without_tasks
@@ -70,11 +72,15 @@ Model: TypeAlias = Callable[[list[JsonObject]], Awaitable[Sequence[Mapping[str, 
 
 
 class Rewound(Frozen):
-    """The result of a rewind: how many turns there were, how many are left, and the move (None: nothing to rewind)."""
+    """The result of a rewind: how many turns there were, how many are left, and the move (None: nothing to rewind).
+
+    ``files`` are those that went along, where that was asked for.
+    """
 
     total: int
     kept: int
     moved: Moved | None
+    files: RestoredFiles | None = None
 
 
 class Retried(Frozen):
@@ -100,6 +106,9 @@ class Conversation:
     save are given the messages of a turn after it. Each has ``patience`` seconds. ``block_failures`` are those of the
     latest turn, which they do not break.
 
+    ``files`` is the folder whose files go back with `rewind`: each turn begins with a checkpoint of those that tools
+    have edited (`Session.files`).
+
     Other sessions are found in the scope of the current one.
     """
 
@@ -118,6 +127,7 @@ class Conversation:
         offload: OffloadSettings | bool | None = True,
         blocks: Iterable[Block] = (),
         patience: float = PATIENCE,
+        files: str | PathLike[str] | None = None,
     ) -> None:
         self.store = store
         self.session = session
@@ -131,6 +141,7 @@ class Conversation:
         self.offload = None if offload is None else checked_offload(offload)
         self.blocks = tuple(reading.checked_blocks(blocks)) if blocks != () else ()
         self.patience = handle.checked_patience(patience)
+        self.files = files
         self.block_failures: tuple[BlockFailure, ...] = ()
         self._running = guard.RunningCalls(store.backend.waiting, store.backend.new_entry_id)
 
@@ -217,17 +228,22 @@ class Conversation:
 
     # -- going back -------------------------------------------------------------------------------------------
 
-    async def rewind(self, turns: str | int) -> Rewound:
+    async def rewind(self, turns: str | int, *, files: bool = False) -> Rewound:
         """Keep turns 1 to n; -n drops the last n, 0 drops all, "-0" none. Numbers out of range are clamped.
 
         The leaf moves to the end of turn n, and `Session.undo` takes it back. Entries before the first turn, such
-        as a system message, stay. Raises `InvalidArgument` if it is not a number, and nothing changes.
+        as a system message, stay. Raises `InvalidArgument` if it is not a number, and nothing changes. With ``files``,
+        files go back first, as `Session.files.restore` does: it raises `FilesChanged`, and nothing changes.
         """
         await self.session.refresh()
-        total = len(await self.session.turns())
-        turns_left = kept_turns(turns, total)
-        moved = await self.session.rewind(turns=turns_left, by=BY) if turns_left < total else None
-        return Rewound(total, turns_left, moved)
+        started = await self.session.turns()
+        total, turns_left = len(started), kept_turns(turns, len(started))
+        if turns_left >= total:
+            return Rewound(total, turns_left, None)
+        restored = None
+        if files:
+            restored = await self.session.files.restore(started[turns_left].parent_id, root=self.files)
+        return Rewound(total, turns_left, await self.session.rewind(turns=turns_left, by=BY), restored)
 
     async def clear(self) -> Rewound:
         """Drop all turns; entries before the first, such as a system message, stay."""
@@ -271,6 +287,8 @@ class Conversation:
         try:
             if self.blocks:
                 self.block_failures = (await session.append_blocks(self.blocks, patience=self.patience)).failures
+            if self.files is not None:
+                await session.files.checkpoint(root=self.files)
             appended = await session.append_message(asking, source=source)
         except LeafConflict:
             await session.refresh()
@@ -480,14 +498,16 @@ async def _last(conversation: Conversation, argument: str) -> str:
 
 
 async def _rewind(conversation: Conversation, argument: str) -> str:
-    if not argument:
+    count, _, option = argument.partition(" ")
+    if not count or option.strip() not in ("", "--files"):
         return _usage("rewind")
-    done = await conversation.rewind(argument)
+    done = await conversation.rewind(count, files=bool(option))
     if not done.total:
         return "There are no turns to rewind."
     if done.moved is None:
         return f"Nothing to rewind: there are {counted(done.total, 'turn')}."
-    return f"Rewound to turn {done.kept} of {done.total}; /undo takes it back."
+    text = f"Rewound to turn {done.kept} of {done.total}; /undo takes it back."
+    return "\n".join([text, *(f"{change.what} {change.name}" for change in (done.files.changes if done.files else ()))])
 
 
 async def _clear(conversation: Conversation, argument: str) -> str:
@@ -605,7 +625,7 @@ COMMANDS = {
     "replay": _Command(_replay, "/replay [N|all]", "Show the last turns again."),
     "history": _Command(_history, "/history", "Show everything that was said."),
     "last": _Command(_last, "/last", "Show the last answer."),
-    "rewind": _Command(_rewind, "/rewind N", "Keep turns 1 to N; -N drops the last N, 0 drops all."),
+    "rewind": _Command(_rewind, "/rewind N [--files]", "Keep turns 1 to N; -N drops the last N, 0 all; files too."),
     "clear": _Command(_clear, "/clear", "Drop all turns; a system message stays."),
     "retry": _Command(_retry, "/retry", "Take the last message back, and send it again."),
     "compact": _Command(_compact, "/compact [FOCUS]", "Replace the beginning by a summary, which attends to FOCUS."),

@@ -64,7 +64,7 @@ class Files(Group[Writing]):
         is returned. Only the newest ``max_snapshots`` are offered from here on; what older ones say stays stored.
         Raises `InvalidArgument`, `LeafConflict`. O(bytes of the files).
         """
-        folder, seen = self._folder(root), handle.checked_seen(**options)
+        folder, seen = self._folder(root), await self._seen(**options)
         if isinstance(max_snapshots, bool) or not isinstance(max_snapshots, int) or max_snapshots < 1:
             raise InvalidArgument(f"max_snapshots: {shown(max_snapshots)} is not a number of checkpoints >= 1")
         history, leaf = _History(self), self._session._built_on(seen)
@@ -85,7 +85,7 @@ class Files(Group[Writing]):
         alone. Raises `UnreadableFile` for one that is no plain file or too large, before anything is appended;
         `InvalidArgument` for a path out of the root; `LeafConflict`. O(bytes of the new files).
         """
-        folder, seen = self._folder(root), handle.checked_seen(**options)
+        folder, seen = self._folder(root), await self._seen(**options)
         history = _History(self)
         base = await self._at(history, self._session._built_on(seen))
         names = [name for name in _names(folder, paths) if name not in _files(base)]
@@ -105,7 +105,7 @@ class Files(Group[Writing]):
         Raises `InvalidArgument` for a file that is not tracked: call `before_edit` before the edit; `LeafConflict`.
         O(bytes of the files).
         """
-        folder, seen = self._folder(root), handle.checked_seen(**options)
+        folder, seen = self._folder(root), await self._seen(**options)
         base = await self._at(_History(self), self._session._built_on(seen))
         names = _names(folder, paths)
         wrong = [name for name in names if name not in _files(base)]
@@ -148,7 +148,7 @@ class Files(Group[Writing]):
         handle.checked_leaf(to, "to")
         handle.checked_flag(dry_run, "dry_run")
         handle.checked_flag(force, "force")
-        folder, seen = self._folder(root), handle.checked_seen(**options)
+        folder, seen = self._folder(root), await self._seen(**options)
         history, leaf = await self._whole_history(), self._session._built_on(seen)
         base = await self._at(history, leaf)
         place = leaf if isinstance(to, Stored) else to
@@ -173,6 +173,11 @@ class Files(Group[Writing]):
         while await history.next():
             pass
         return history
+
+    async def _seen(self, **options: Unpack[handle.SeenOptions]) -> Seen:
+        seen = handle.checked_seen(**options)
+        await self._session._compare(seen)
+        return seen
 
     def _folder(self, root: Root) -> Folder:
         chosen = self._session.info.cwd if root is None else root

@@ -70,6 +70,7 @@ CALLS: dict[str, list[list[str]]] = {
     "move": [["SESSION", "{first}", "--why", HOSTILE], ["SESSION", "--turns", "-1"], ["SESSION", "--turns", HOSTILE]],
     "undo": [["SESSION"], ["SESSION", "--turn"], ["SESSION", "--turn", "--message"], ["SESSION", "--to", "2"]],
     "redo": [["SESSION"]],
+    "files": [["SESSION"], ["SESSION", "--diff"], ["SESSION", "--restore", "--yes", "--project", HOSTILE]],
     "cherry-pick": [["fork", "{last}", "--from", "SESSION"]],
     "merge-back": [
         ["SESSION", "fork", "--summary", HOSTILE],

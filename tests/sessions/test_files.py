@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
 import flue_py
-from flue_py import InvalidArgument, Session, Store
+from flue_py import InvalidArgument, JsonObject, Session, Store
+from flue_py.cli import main
 from flue_py.core.files import FileChange, FileCheckpoint, FileContent, FileState
 from flue_py.core.kinds import FILE_BACKUP, FILE_CHECKPOINT
 from flue_py.db.folder import Folder
 from flue_py.errors import FilesChanged, LeafConflict, StoreUnavailable, UnreadableFile
+from flue_py.runtime.conversation import Conversation, run_command
 from flue_py.transfer import copy_store, read_bundle, write_bundle
 from tests.checks import raises, unchanged
 from tests.sessions.talk import assistant, user
@@ -360,6 +364,46 @@ async def test_contents_go_where_the_session_goes(store: Store, session: Session
     write(root / "src/new.py", "by hand\n")
     await twin.files.restore(root=root, force=True)
     assert files_in(root) == seen[3]
+
+
+async def test_a_conversation_rewinds_files_with_its_turns(store: Store, session: Session, root: Path) -> None:
+    conversation = Conversation(store, session, files=root)
+
+    async def work(messages: list[JsonObject]) -> list[JsonObject]:
+        await edit(session, root / "a.txt", f"{len(messages)}\n")
+        return [assistant("done")]
+
+    for words in ("one", "two"):
+        await conversation.take_turn(words, work)
+    write(root / "a.txt", "by hand\n")
+    assert "changed by other means" in (await run_command(conversation, "/rewind -1 --files")).text
+    assert (len(await session.turns()), (root / "a.txt").read_text()) == (2, "by hand\n")
+    assert (await run_command(conversation, "/rewind -1 --file")).text.startswith("Usage")
+    write(root / "a.txt", "3\n")
+    assert (await run_command(conversation, "/rewind -1 --files")).text.splitlines()[1:] == ["change a.txt"]
+    assert (len(await session.turns()), (root / "a.txt").read_text()) == (1, "1\n")
+    assert (await run_command(conversation, "/rewind 0 --files")).text.splitlines()[1:] == ["delete a.txt"]
+
+
+async def test_the_command_lists_and_restores_and_changes_nothing_before_it_is_told(
+    session: Session, root: Path, target: str
+) -> None:
+    await turn(session, "one", {root / "a.txt": "one\n"})
+    await turn(session, "two", {root / "a.txt": "two\n"})
+
+    def flue(*args: str) -> Result:
+        return CliRunner().invoke(main, ["--db", target, "files", session.id, *args])
+
+    first, second = json.loads(flue("--json").stdout)
+    assert (first["sequence"], second["files"]["a.txt"]["version"], len(flue().stdout.splitlines())) == (1, 2, 3)
+    at = ("--at", second["entryId"])
+    assert flue("--diff", *at).stdout.endswith("@@ -1 +1 @@\n-two\n+one\n")
+    planned = flue("--restore", *at)
+    assert (planned.stdout, "give --yes" in planned.stderr) == ("change a.txt +1 -1\n", True)
+    assert (flue("--yes").exit_code, (root / "a.txt").read_text()) == (2, "two\n")
+    assert json.loads(flue("--restore", "--yes", "--json", *at).stdout)["done"]
+    assert (root / "a.txt").read_text() == "one\n"
+    assert flue("--diff").stdout == "files are as they were then\n"
 
 
 TEXT = FileContent(b"one\ntwo\nthree\n", 0o644)
