@@ -41,6 +41,7 @@ SECTIONS = {
         "diff": "Compare two leaves: what they share, what only one has.",
         "artifacts": "List and show results of tools that are stored apart.",
     },
+    "Serve": {"serve": "Answer on HTTP: sessions, appends, search, events."},
     "Write": {
         "new": "Create a session, and the database if it is missing.",
         "append": "Append a message, as a text or as JSON.",
@@ -97,6 +98,7 @@ READING = frozenset({*SECTIONS["Read sessions"], "export", "report", "resume"})
 MODULES = {
     "Import and export": "transfer",
     "Read sessions": "read",
+    "Serve": "serve",
     "Write": "write",
     "Branch and go back": "branch",
     "Compact": "compact",

@@ -199,8 +199,6 @@ if TYPE_CHECKING:
 
 _HEAD = 100
 """How many messages are shown from the beginning of a context that is too long to be shown whole."""
-_FIELDS = {"openai-responses": ("instructions", "input"), "gemini": ("systemInstruction", "contents")}
-"""The names of the system prompt and the messages of a provider, if not ``system`` and ``messages``."""
 
 
 def _context_check(options: SimpleNamespace) -> None:
@@ -301,13 +299,8 @@ async def _request(session: Session, leaf: LeafChoice, ask: Callable[..., _Reque
             lambda: cli.explained_lines(items, sent, before), lambda: explained.explained_row(items, sent, before)
         )
 
-    def request() -> JsonValue:
-        prompt_field, messages_field = _FIELDS.get(sent.target or "", ("system", "messages"))
-        system: JsonObject = {} if sent.system is None else {prompt_field: sent.system}
-        tools: JsonObject = {"tools": [*sent.tools]} if sent.tools else {}
-        return {**system, **tools, messages_field: [*sent.messages], **sent.extra}
-
-    return Answer(document=json.dumps(request(), ensure_ascii=False, indent=2) + "\n", is_json=True, row=request)
+    text = json.dumps(sent.body, ensure_ascii=False, indent=2) + "\n"
+    return Answer(document=text, is_json=True, row=lambda: sent.body)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -399,6 +399,10 @@ def _of_repairs(before: ContextRequest, after: ContextRequest) -> PrefixBreak:
 # The request of one agent: the context, through the steps of its settings, as a provider takes it.
 
 
+_FIELDS = {"openai-responses": ("instructions", "input"), "gemini": ("systemInstruction", "contents")}
+"""The names of the system prompt and the messages of a provider, if not ``system`` and ``messages``."""
+
+
 class ContextRequest(Selective):
     """The request of one agent of a session.
 
@@ -428,6 +432,14 @@ class ContextRequest(Selective):
     extra: JsonObject = field(default_factory=dict)
     betas: tuple[str, ...] = ()
     tokens_repaired: int = 0
+
+    @property
+    def body(self) -> JsonObject:
+        """The request as the provider takes it, by its own names, but for the model."""
+        prompt_field, messages_field = _FIELDS.get(self.target or "", ("system", "messages"))
+        system: JsonObject = {} if self.system is None else {prompt_field: self.system}
+        tools: JsonObject = {"tools": [*self.tools]} if self.tools else {}
+        return {**system, **tools, messages_field: [*self.messages], **self.extra}
 
     def break_since(self, before: ContextRequest) -> PrefixBreak | None:
         """Return the first difference from an earlier request of the session, and its cause.

@@ -55,6 +55,7 @@ RUNS_WITH = {
     "docs/how-to/give-it-a-model.md": "anthropic",
     "docs/how-to/record-an-agent.md": "pydantic_ai",
     "docs/how-to/keep-secrets-out.md": "detect_secrets",
+    "docs/how-to/serve.md": "starlette",
 }
 """Pages whose programs need a module of an extra; they run where it is installed."""
 
@@ -69,6 +70,8 @@ def is_runnable(page: str) -> bool:
 
 NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/how-to/browse-sessions.md", "pip install 'flue-py[tui]'"): "installs an extra",
+    ("docs/how-to/serve.md", "pip install 'flue-py[server]'"): "installs an extra",
+    ("docs/how-to/serve.md", "flue-py serve --http 8765"): "serves until a signal ends it; tests/server does so",
     ("docs/adapters/langgraph.md", "-from langgraph.checkpoint.sqlite import SqliteSaver"): (
         "a diff; the programs below it use the new lines"
     ),

@@ -45,6 +45,7 @@ CALLS: dict[str, list[list[str]]] = {
     "unbundle": [["{bundle}"], ["{odd}"]],
     "sessions": [[], ["--scope", HOSTILE]],
     "browse": [["nowhere"], [HOSTILE]],
+    "serve": [["--http", HOSTILE], ["--token-file", HOSTILE_NAME]],
     "show": [
         ["SESSION"], ["SESSION", "{first}"], ["SESSION", "{last}"], ["SESSION", "{call}"],
         ["SESSION", "{call}", "--around", "3"], ["SESSION", "{custom}"], ["SESSION", "--path"],

@@ -1,0 +1,64 @@
+"""Servers of a store: the HTTP API, ``flue-py serve`` (`pip install 'flue-py[server]'`).
+
+`routes` has the table of routes, `answers` what they answer, `openapi` their description; `app` puts them together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from importlib.util import find_spec
+from pathlib import Path
+
+import flue_py
+from flue_py.core.witness import Witness
+from flue_py.db.keys import KeyChoice
+from flue_py.db.secrets import SecretsChoice
+from flue_py.errors import InvalidArgument, MissingExtra
+from flue_py.system import in_full
+
+
+def serve(
+    target: str,
+    address: str,
+    *,
+    token_file: str | None = None,
+    hosts: Collection[str] = (),
+    tell: Callable[[str], None] = lambda _: None,
+    key: KeyChoice = None,
+    unchecked: bool = False,
+    secrets: SecretsChoice | None = None,
+    witness: Witness | None = None,
+    accept: Collection[str] = (),
+) -> None:
+    """Answer on HTTP at ``[HOST:]PORT`` until a signal ends it; ``tell`` gets the URL.
+
+    ``token_file`` has the tokens, one a line, each with a scope behind a space if it is for that alone; without it, the
+    server is for this machine. ``hosts`` are further names by which it is called; the others are as for `flue_py.open`.
+
+    Raises `MissingExtra` without the extra ``server``, `InvalidArgument`, `OSError` for a port that is taken, and what
+    `flue_py.open` raises.
+    """
+    if find_spec("starlette") is None or find_spec("uvicorn") is None:
+        raise MissingExtra("server", "flue-py serve")
+    from flue_py.server import app
+
+    tokens = () if token_file is None else app.read_tokens(_text_of(token_file))
+    access = app.Access(tokens, (*app.LOOPBACK, *hosts))
+    at = app.checked_address(address, access)
+
+    async def run() -> None:
+        opening = flue_py.open(
+            target, key=key, unchecked=unchecked, secrets=secrets, witness=witness, accept=accept, create=False
+        )
+        async with opening as store:
+            await app.serve(store, at, access, tell)
+
+    asyncio.run(run())
+
+
+def _text_of(file: str) -> str:
+    try:
+        return Path(in_full(file)).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(f"--token-file {file}: {getattr(error, 'strerror', None) or error}") from error

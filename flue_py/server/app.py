@@ -1,0 +1,379 @@
+"""The HTTP API: who may ask, what a request may bring, and how errors are answered."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
+from hashlib import sha256
+from importlib.metadata import version
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, TypeAlias, cast
+from urllib.parse import quote, unquote, urlsplit
+from zlib import crc32
+
+import anyio
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route as Served
+
+from flue_py import errors
+from flue_py.core.json import Frozen
+from flue_py.core.operations import SessionEvent, seen_by
+from flue_py.core.sessions import SessionInfo
+from flue_py.errors import FlueError, InvalidArgument
+from flue_py.render import views
+from flue_py.server.openapi import EVENTS, openapi_document
+from flue_py.server.routes import ROUTES, Call, Route
+from flue_py.sessions.store import Store
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+_log = logging.getLogger(__name__)
+
+SHORTEST_TOKEN = 16
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+class Access(Frozen):
+    """Who may ask: tokens by their digests, with the scope that each sees (None: all); without any, this machine alone.
+
+    ``hosts`` are the names by which requests may call the server.
+    """
+
+    tokens: tuple[tuple[bytes, str | None], ...] = ()
+    hosts: tuple[str, ...] = LOOPBACK
+
+    def store_of(self, store: Store, header: str) -> Store | None:
+        """Return the store as the token of an ``Authorization`` header sees it; None if there is no such token.
+
+        Each token is compared, in the same time for each that is wrong.
+        """
+        if not self.tokens:
+            return store
+        sent = sha256(header.removeprefix("Bearer ").encode()).digest()
+        scopes = [scope for digest, scope in self.tokens if hmac.compare_digest(digest, sent)]
+        if not scopes or not header.startswith("Bearer "):
+            return None
+        return store if scopes[0] is None else store.in_scope(scopes[0])
+
+
+class ServerLimits(Frozen):
+    """The most that a request may bring, in bytes, and may take, in seconds; and the streams that are open at once."""
+
+    body_bytes: int = 64 * 2**20
+    seconds: float = 60.0
+    streams: int = 1_000
+
+
+def read_tokens(text: str) -> tuple[tuple[bytes, str | None], ...]:
+    """Return the tokens of a file: one a line, and behind a space the scope that it is for, if not for all of them.
+
+    Raises `InvalidArgument`, which shows no token.
+    """
+    tokens: list[tuple[bytes, str | None]] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        token, has_scope, scope = line.partition(" ")
+        if not token or token.startswith("#"):
+            continue
+        if len(token) < SHORTEST_TOKEN or not token.isascii():
+            raise InvalidArgument(f"line {number} of the tokens: a token has {SHORTEST_TOKEN} ASCII characters or more")
+        tokens.append((sha256(token.encode()).digest(), scope.strip() if has_scope else None))
+    if not tokens:
+        raise InvalidArgument("the file of tokens has none: write one a line, TOKEN or TOKEN SCOPE")
+    if len({digest for digest, _ in tokens}) < len(tokens):
+        raise InvalidArgument("the file of tokens has one token twice; a token has one scope")
+    return tuple(tokens)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Errors as problems (RFC 9457).
+
+_STATUS: Sequence[tuple[tuple[type[FlueError], ...], int, str]] = (
+    ((errors.SessionNotFound, errors.EntryNotFound, errors.BudgetNotFound), 404, "Look at GET /v1/sessions."),
+    ((errors.RevisionConflict,), 412, "Read the session again, and repeat the request with its ETag."),
+    ((errors.LeafConflict,), 409, "Read what is there now, and repeat the request with expectedLeaf as leafId says."),
+    ((errors.IdempotencyConflict,), 409, "Use a new Idempotency-Key for a new operation."),
+    ((errors.SessionExists,), 409, "Choose another key, or use the session that is there."),
+    ((errors.AmbiguousId, errors.CallConflict, errors.OnHold), 409, "Nothing was changed; the detail says why."),
+    ((errors.FixTheCall,), 400, "Change the request; nothing was changed."),
+    ((errors.RetryOrRebase, errors.StoreUnavailable), 503, "Try again, with the same Idempotency-Key."),
+    ((FlueError,), 500, "Who runs the server has to look at the database: flue-py verify."),
+)
+
+
+def problem(status: int, code: str, detail: str, remedy: str, **more: object) -> Response:
+    """Return an error as a problem: its status, the name of the error, what happened and what to do."""
+    document = {
+        "type": "about:blank",
+        "title": code,
+        "status": status,
+        "detail": detail,
+        "code": code,
+        "remedy": remedy,
+        **more,
+    }
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {"Retry-After": "1"} if status == 503 else {}
+    return Response(msgspec.json.encode(document), status, headers, "application/problem+json")
+
+
+async def _problem_of(error: FlueError, call: Call) -> Response:
+    status, remedy = next((status, remedy) for kinds, status, remedy in _STATUS if isinstance(error, kinds))
+    more: dict[str, object] = {}
+    if isinstance(error, (errors.LeafConflict, errors.RevisionConflict)):
+        session = await call.store.get_session(call.session_id)
+        if session is not None:
+            more = {"leafId": session.leaf_id, "revision": session.revision, "etag": etag_of(session.info)}
+    return problem(status, type(error).__name__, str(error), remedy, **more)
+
+
+def _refused(code: str, status: int, detail: str, remedy: str) -> HTTPException:
+    return HTTPException(status, {"code": code, "detail": detail, "remedy": remedy})  # type: ignore[arg-type]
+
+
+async def _refusal(_: Request, error: Exception) -> Response:
+    """Answer what is refused here, or by starlette: a path that is not there, a method."""
+    refusal = cast("HTTPException", error)
+    refused: dict[str, str] = refusal.detail if isinstance(refusal.detail, dict) else {}
+    code = refused.get("code", "NoSuchRoute" if refusal.status_code in (404, 405) else "BadRequest")
+    detail, remedy = refused.get("detail", str(refusal.detail)), refused.get("remedy", "Look at GET /openapi.json.")
+    response = problem(refusal.status_code, code, detail, remedy)
+    response.headers.update(refusal.headers or {})
+    return response
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    _log.error("a request failed", exc_info=error)
+    return problem(500, "InternalError", "The server failed; what was acknowledged stays.", "Look at the server's log.")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A request: its parameters, its body, its revision.
+
+
+def etag_of(info: SessionInfo) -> str:
+    """Return the ETag of a session: its number in the store, its revision, and what it has spent."""
+    spent = crc32(repr((info.spent_tokens, info.spent_picodollars, info.unpriced_calls, info.unknown_calls)).encode())
+    return f'"{info.session_key}-{info.revision}-{spent:08x}"'
+
+
+def _expected_revision(header: str | None) -> int | None:
+    if header is None or header.strip() == "*":
+        return None
+    parts = header.strip().strip('"').split("-")
+    if len(parts) != 3 or not parts[1].isascii() or not parts[1].isdigit() or len(parts[1]) > 18:
+        raise InvalidArgument("If-Match: this is no ETag of a session; send the one that GET returned")
+    return int(parts[1])
+
+
+def _query_of(request: Request, route: Route) -> object:
+    lists = {field.encode_name for field in msgspec.structs.fields(route.query) if "tuple" in str(field.type)}
+    params = request.query_params
+    values: dict[str, object] = {}
+    for name in params:
+        sent = params.getlist(name)
+        if len(sent) > 1 and name not in lists:
+            raise InvalidArgument(f"{name}: it is there {len(sent)} times")
+        values[name] = sent if name in lists else sent[0]
+    return msgspec.convert(values, route.query, strict=False)
+
+
+async def _body_of(request: Request, body: type[msgspec.Struct], most: int) -> object:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise _refused("NotJson", 415, "The body is not application/json.", "Send Content-Type: application/json.")
+    data = bytearray()
+    async for part in request.stream():
+        data += part
+        if len(data) > most:
+            raise _refused("BodyTooLong", 413, f"The body has more than {most:,} bytes.", "Append in several requests.")
+    try:
+        return msgspec.json.decode(bytes(data), type=body)
+    except RecursionError:
+        raise InvalidArgument("body: it is nested too deeply") from None
+
+
+Work: TypeAlias = Callable[[Call, Request], Awaitable[Response]]
+
+
+async def _answer(work: Work, store: Store, access: Access, seconds: float, request: Request) -> Response:
+    narrowed = access.store_of(store, request.headers.get("authorization", ""))
+    if narrowed is None:
+        return problem(401, "NoToken", "The token is missing or wrong.", "Send Authorization: Bearer TOKEN.")
+    call = Call(narrowed, request.path_params.get("session", ""), request.headers.get("idempotency-key"))
+    try:
+        with anyio.fail_after(seconds):
+            return await work(call, request)
+    except FlueError as error:
+        return await _problem_of(error, call)
+    except msgspec.MsgspecError as error:
+        return problem(400, "InvalidArgument", str(error), "Change the request; nothing was changed.")
+    except TimeoutError:
+        text = f"This took longer than {seconds:g} seconds, and may have happened."
+        return problem(503, "TimedOut", text, "Look, or try again with the same Idempotency-Key.")
+
+
+async def _work(route: Route, limits: ServerLimits, call: Call, request: Request) -> Response:
+    etag = None
+    if route.method == "GET":
+        if route.has_etag:
+            etag = etag_of((await call.session()).info)
+            if etag in [tag.strip() for tag in request.headers.get("if-none-match", "").split(",")]:
+                return Response(status_code=304, headers={"ETag": etag})
+    else:
+        call = msgspec.structs.replace(call, expected_revision=_expected_revision(request.headers.get("if-match")))
+    if call.key == "":
+        raise InvalidArgument("Idempotency-Key: it is empty; send a text of your own, or leave it out")
+    query = _query_of(request, route)
+    body = None if route.body is None else await _body_of(request, route.body, limits.body_bytes)
+    answer = await route.work(call, query, body)
+    return Response(
+        msgspec.json.encode(answer), route.status, {} if etag is None else {"ETag": etag}, "application/json"
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The events of a session, as they come (server-sent events).
+
+
+class Streams:
+    """Counts the streams that are open."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.open = 0
+
+
+class EventStream(StreamingResponse):
+    """The events of a session behind the one that the reader saw last, until it is deleted or nobody reads."""
+
+    def __init__(self, streams: Streams, events: AsyncGenerator[SessionEvent, None]) -> None:
+        super().__init__(_event_lines(events), headers={"Cache-Control": "no-store"}, media_type="text/event-stream")
+        self._streams = streams
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._streams.open += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._streams.open -= 1
+            await self._events.aclose()
+
+
+async def _event_lines(events: AsyncGenerator[SessionEvent, None]) -> AsyncGenerator[bytes, None]:
+    # Something is sent at once, so that the reader knows that it is connected.
+    yield b": connected\n\n"
+    async with aclosing(events):
+        async for event in events:
+            data = msgspec.json.encode(views.event_row(event))
+            yield b"id: %b\nevent: %b\ndata: %b\n\n" % (quote(event.id).encode(), event.type.encode(), data)
+            if event.type == "session_deleted":
+                return
+
+
+async def _stream(call: Call, streams: Streams, request: Request) -> Response:
+    session = await call.session()
+    last = unquote(request.headers.get("last-event-id", ""))
+    after = [last] if last else []
+    if after and not seen_by(after).sessions.knows(session.id):
+        raise InvalidArgument("Last-Event-ID: this is no event of this session; leave it out to begin at the first")
+    if streams.open >= streams.most:
+        return problem(503, "TooManyStreams", f"{streams.most:,} streams are open.", "Try again when one has ended.")
+    return EventStream(streams, call.store.events(sessions=[session.id], after=after, follow=True))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The app and its server.
+
+
+class _Guard:
+    """Refuses requests that name another host, and those that pages of other origins send."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._hosts = {host.lower() for host in access.hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Request(scope).headers
+        host = headers.get("host", "")
+        names = (host, urlsplit(headers["origin"]).netloc) if "origin" in headers else (host,)
+        if self._is_ours(host) and all(name == host for name in names):
+            await self._app(scope, receive, send)
+            return
+        refusal = problem(
+            403, "OtherHost", "This host or origin is not served.", "Call the server by its name (--allow-host)."
+        )
+        await refusal(scope, receive, send)
+
+    def _is_ours(self, host: str) -> bool:
+        try:
+            return (urlsplit(f"//{host}").hostname or "").lower() in self._hosts
+        except ValueError:
+            return False
+
+
+def make_app(store: Store, access: Access = Access(), limits: ServerLimits = ServerLimits()) -> ASGIApp:  # noqa: B008 - values
+    """Return the app of a store, which stays the caller's to close."""
+    document = msgspec.json.encode(openapi_document(ROUTES, version("flue-py")))
+
+    async def described(_: Request) -> Response:
+        return Response(document, media_type="application/json")
+
+    served = [Served("/openapi.json", described, methods=["GET"])]
+    streams = Streams(limits.streams)
+
+    def serve_at(path: str, method: str, work: Work) -> None:
+        answer = partial(_answer, work, store, access, limits.seconds)
+        served.append(Served(path, answer, methods=[method]))
+
+    for route in ROUTES:
+        serve_at(route.path, route.method, partial(_work, route, limits))
+    serve_at(EVENTS, "GET", lambda call, request: _stream(call, streams, request))
+    handlers: Mapping[object, object] = {HTTPException: _refusal, Exception: _failed}
+    return _Guard(Starlette(routes=served, exception_handlers=handlers), access)  # type: ignore[arg-type]
+
+
+def checked_address(text: str, access: Access) -> tuple[str, int]:
+    """Return the host and the port of ``[HOST:]PORT``: of this machine alone, unless there is a token.
+
+    Raises `InvalidArgument`.
+    """
+    host, _, port = text.rpartition(":")
+    host = host.strip("[]") or "127.0.0.1"
+    if not (port.isascii() and port.isdigit() and int(port) < 2**16):
+        raise InvalidArgument(f"address: {text!r} is no [HOST:]PORT; write 8765, or 127.0.0.1:8765")
+    if not access.tokens and not _is_loopback(host):
+        raise InvalidArgument(f"address: other machines reach {host}: give tokens (--token-file), or use 127.0.0.1")
+    return host, int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+async def serve(store: Store, address: tuple[str, int], access: Access, tell: Callable[[str], None]) -> None:
+    """Answer on HTTP until a signal ends it. ``tell`` gets the URL, once the port is taken. Raises `OSError`."""
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    with socket.create_server(address, family=family) as listener:
+        host, port = listener.getsockname()[:2]
+        app = make_app(store, msgspec.structs.replace(access, hosts=(*access.hosts, address[0])))
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=2
+        )
+        tell(f"http://{f'[{host}]' if family == socket.AF_INET6 else host}:{port}")
+        await uvicorn.Server(config).serve(sockets=[listener])
