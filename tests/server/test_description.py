@@ -15,8 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.checks import CHECKS, load_all_checks
 
 from flue_py.server.openapi import EVENTS
-from tests.server.serving import Server, TOKENS
-
+from tests.server.serving import TOKENS, Server
 
 # Texts may be refused for more reasons than a schema can say, such as a cursor that no page gave.
 LEFT_OUT = ("positive_data_acceptance",)
