@@ -41,7 +41,10 @@ SECTIONS = {
         "diff": "Compare two leaves: what they share, what only one has.",
         "artifacts": "List and show results of tools that are stored apart.",
     },
-    "Serve": {"serve": "Answer on HTTP: sessions, appends, search, events."},
+    "Serve": {
+        "serve": "Answer on HTTP: sessions, appends, search, events.",
+        "mcp": "Let agents search and read sessions (MCP).",
+    },
     "Write": {
         "new": "Create a session, and the database if it is missing.",
         "append": "Append a message, as a text or as JSON.",

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager, nullcontext
-from datetime import UTC, datetime, timedelta, tzinfo
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, nullcontext
+from datetime import UTC, datetime, tzinfo
 from functools import partial, update_wrapper
 from inspect import CO_COROUTINE
 from os.path import exists
@@ -913,7 +912,7 @@ def run(
     elif not create:
         require_database(place)
     with nullcontext() if bar is None else progress_bar(bar):
-        return finished(_with_store(place, work, key or place.keys()), needs_loop=not place.is_file)
+        return finished(_with_store(place, work, key), needs_loop=not place.is_file)
 
 
 def require_database(place: Place) -> None:
@@ -929,18 +928,22 @@ def require_database(place: Place) -> None:
 UNCHECKED = "unchecked: the database was opened without its key, and what it says may have been changed by others"
 
 
-async def _with_store(place: Place, work: Callable[[Store], Awaitable[Result]], key: KeyChoice) -> Result:
-    read_only = is_only_readable(place.target)
-    async with flue_py.open(
+def opening(place: Place, *, threads: bool | None, key: KeyChoice = None) -> AbstractAsyncContextManager[Store]:
+    """Return the store as the options before the command say, to be opened. ``key`` is as for `run`."""
+    return flue_py.open(
         place.target,
-        read_only=read_only,
-        threads=place.threads,
-        key=key,
+        read_only=is_only_readable(place.target),
+        threads=threads,
+        key=key or place.keys(),
         unchecked=place.unchecked,
         witness=place.witnessed(),
         accept=place.accept,
         secrets=read_config().secrets,
-    ) as store:
+    )
+
+
+async def _with_store(place: Place, work: Callable[[Store], Awaitable[Result]], key: KeyChoice) -> Result:
+    async with opening(place, threads=place.threads, key=key) as store:
         if store.unchecked:
             tell(UNCHECKED)
         waiting = store.backend.waiting
@@ -1061,7 +1064,6 @@ idempotency_option = click.option("--idempotency-key", metavar="KEY", help="The 
 # Which sessions a command is about: the same options for all commands that list, search or sum up sessions.
 
 _PAGE = 1000
-_SPAN = re.compile(r"[0-9]{1,6}[hdw]")
 
 Times: TypeAlias = tuple[datetime | None, datetime | None]
 """A first moment and one that is too late; None is without end."""
@@ -1083,7 +1085,7 @@ class SessionChoice(Frozen):
 
     def times(self) -> Times:
         """Return the moments of ``since`` and ``until``. Raises `InvalidArgument`."""
-        return moment(self.since, "--since"), moment(self.until, "--until", is_end=True)
+        return housekeeping.moment(self.since, "--since"), housekeeping.moment(self.until, "--until", is_end=True)
 
     @property
     def reads_sessions(self) -> bool:
@@ -1162,26 +1164,6 @@ async def chosen_sessions(
             if is_chosen(info):
                 sessions.append(info)
     return sessions
-
-
-def moment(text: str | None, option: str, *, is_end: bool = False) -> datetime | None:
-    """Return the moment that an option names, in UTC: a date, a date with a time, or how long ago.
-
-    A span ``until`` a day ends at the end of that day. Raises `InvalidArgument`.
-    """
-    if text is None:
-        return None
-    try:
-        if _SPAN.fullmatch(text):
-            return datetime.now(UTC) - housekeeping.parse_age(text)
-        parsed = datetime.fromisoformat(text)
-        if is_end and re.fullmatch(r"[\d-]+", text):
-            parsed += timedelta(days=1)
-    except (ValueError, OverflowError):
-        raise InvalidArgument(
-            f"{option}: {text!r} is no date; write 2026-01-31, 2026-01-31T12:00, or 7d for the last seven days"
-        ) from None
-    return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
 
 
 def zone(name: str | None) -> tzinfo:

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from flue_py.context.request import ContextRequest
     from flue_py.db import migrate
     from flue_py.render import transcript
-    from flue_py.runtime import conversation
+    from flue_py.runtime import conversation, housekeeping
     from flue_py.search import SearchAnswer
 else:
     explained = lazy_module("flue_py.context.request")
@@ -74,6 +74,7 @@ else:
     migrate = lazy_module("flue_py.db.migrate")
     transcript = lazy_module("flue_py.render.transcript")
     conversation = lazy_module("flue_py.runtime.conversation")
+    housekeeping = lazy_module("flue_py.runtime.housekeeping")
 
 _NO_TURNS = "there are no turns yet"
 
@@ -686,25 +687,11 @@ async def show(
     if entry is None:
         return await _session(store, session)
     if around is not None:
-        return await _around(session, entry, around)
+        entries = await session.branches.neighbours(entry, around)
+        return Answer(lambda: _around_lines(entries, entry), lambda: [views.entry_row(shown) for shown in entries])
     stored, label = await session.get_entry(entry), (await session.marks.labels()).get(entry)
     assert stored is not None
     return Answer(lambda: views.entry_block(stored, label), lambda: {**views.entry_row(stored), "label": label})
-
-
-async def _around(session: Session, entry: str, count: int) -> Answer:
-    entries, leaf = await session.get_active_path(leaf=entry, limit=count + 1), session.leaf_id
-    for _ in range(count):
-        children = await session.branches.children(entries[-1].id)
-        if not children:
-            break
-        on_path = [child for child in children if leaf is not None and await _is_above(session, child.id, leaf)]
-        entries.append((on_path or children)[-1])
-    return Answer(lambda: _around_lines(entries, entry), lambda: [views.entry_row(shown) for shown in entries])
-
-
-_MOST_AROUND = 2_000
-"""How many characters are shown of an entry that stands around another one."""
 
 
 def _around_lines(entries: Sequence[Entry], at: str) -> Iterator[Line]:
@@ -712,14 +699,10 @@ def _around_lines(entries: Sequence[Entry], at: str) -> Iterator[Line]:
     for entry in entries:
         heading = f"{entry.id}  {one_line(entry.role or entry.kind)}  {views.minute(entry.created_at)} UTC"
         yield ((f"{'>' if entry.id == at else '-'} {heading}", "bold"),)
-        text = "\n".join(map(text_of, views.body_lines(entry)))
-        if entry.id != at and len(text) > _MOST_AROUND:
-            text = f"{text[:_MOST_AROUND]}\n(the entry goes on: show SESSION ENTRY)"
+        text = views.body_text(entry)
+        if entry.id != at and len(text) > views.MOST_OF_A_NEIGHBOUR:
+            text = f"{text[: views.MOST_OF_A_NEIGHBOUR]}\n(the entry goes on: show SESSION ENTRY)"
         yield from (((line, ""),) for line in (*text.split("\n"), ""))
-
-
-async def _is_above(session: Session, entry_id: str, leaf: str) -> bool:
-    return entry_id == leaf or await session.branches.is_ancestor(entry_id, of=leaf)
 
 
 async def _path(session: Session, leaf: LeafChoice, last: int | None, *, count: bool, as_json: bool) -> Answer:
@@ -981,7 +964,8 @@ def _days_between(
     """Return the first and the last day of --since and --until, which name days as --first-day and --last-day do."""
     if (choice.since and first_day) or (choice.until and last_day):
         raise InvalidArgument("--since and --first-day, or --until and --last-day, are the same; give one of them")
-    return cli.moment(choice.since, "--since") or first_day, cli.moment(choice.until, "--until") or last_day
+    since, until = (housekeeping.moment(*named) for named in ((choice.since, "--since"), (choice.until, "--until")))
+    return since or first_day, until or last_day
 
 
 @cli.command(check=_usage_check, bar="reading")

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import AbstractAsyncContextManager
+
 import click
 
 from flue_py.cli import command as cli
 from flue_py.cli.command import Answer
-from flue_py.cli.main import Place, read_config
+from flue_py.cli.main import Place, in_commands, key_in, on_one_line, read_config
+from flue_py.errors import FlueError
+from flue_py.server import checked_address
+from flue_py.server import mcp as tools
 from flue_py.server import serve as run_server
+from flue_py.sessions.store import Store
 
 
 @cli.command(json=False)
@@ -43,3 +50,40 @@ def serve(place: Place, address: str, token_file: str | None, hosts: tuple[str, 
         secrets=read_config().secrets,
     )
     return Answer()
+
+
+@cli.command(json=False)
+@click.option("--http", "address", metavar="[HOST:]PORT", help="Answer on HTTP instead; port 0 is a free one.")
+@click.option("--token-file", metavar="FILE", help="The file with the token that requests on HTTP have to bring.")
+@cli.scope_option
+@click.option("--write", is_flag=True, help="Offer the tool remember, too, which adds a memory.")
+def mcp(place: Place, address: str | None, token_file: str | None, scope: str | None, write: bool) -> Answer:
+    """Let agents search and read sessions, by the Model Context Protocol on standard input and output.
+
+    The tools are search, read, recall, sessions, usage and memories. An answer has 20,000 tokens at most, and says how
+    to read on. Nothing is deleted or replaced. Each call opens the database anew. Needs the extra mcp: pip install
+    'flue-py[mcp]'.
+
+    On HTTP, other machines need --token-file: at least 16 characters, sent as Authorization: Bearer. The URL is
+    printed on stderr. A signal ends it.
+    """
+    cli.refuse(token_file is not None and address is None, "--token-file is for --http")
+    token = None if token_file is None else tools.checked_token(key_in(token_file, "--token-file") or b"")
+    at = None if address is None else checked_address(address, has_token=token is not None)
+
+    server = server_on(place, scope=scope, writes=write)
+    asyncio.run(tools.serve_stdio(server) if at is None else tools.serve_http(server, at, token, cli.tell))
+    return Answer()
+
+
+def server_on(place: Place, *, scope: str | None = None, writes: bool = False) -> tools.Server:
+    """Return a server of the tools on the database that was named."""
+
+    def opening() -> AbstractAsyncContextManager[Store]:
+        cli.require_database(place)
+        return cli.opening(place, threads=None)
+
+    def explain(error: FlueError) -> str:
+        return on_one_line(in_commands(str(error)))
+
+    return tools.make_server(opening, explain, scope=scope, writes=writes)

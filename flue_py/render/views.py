@@ -63,6 +63,7 @@ from flue_py.render.lines import (
     short_count,
     shortest_ids,
     table,
+    text_of,
 )
 
 if TYPE_CHECKING:
@@ -165,6 +166,15 @@ def body_lines(entry: Entry) -> list[Line]:
     if artifact is not None:
         texts += ["", artifact[1]]
     return [((line, ""),) for text in texts for line in printable(text).splitlines() or [""]]
+
+
+MOST_OF_A_NEIGHBOUR = 2_000
+"""How many characters are shown of an entry that stands before or behind the one that is looked at."""
+
+
+def body_text(entry: Entry) -> str:
+    """Return everything that an entry says as one text."""
+    return "\n".join(map(text_of, body_lines(entry)))
 
 
 def _part_lines(part: tools.Shown) -> Iterator[Line]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import accumulate
 from os.path import exists, join
@@ -36,6 +36,26 @@ def parse_age(text: str) -> timedelta:
     if match is None:
         raise InvalidArgument(f"{shown(text)} is not an age; write a number of days, weeks or hours as 30d, 4w or 12h")
     return int(match[1]) * _UNITS[match[2]]
+
+
+def moment(text: str | None, option: str, *, is_end: bool = False) -> datetime | None:
+    """Return the moment that an option names, in UTC: a date, a date with a time, or how long ago.
+
+    A span ``until`` a day ends at the end of that day. Raises `InvalidArgument`.
+    """
+    if text is None:
+        return None
+    try:
+        if _AGE.fullmatch(text):
+            return datetime.now(UTC) - parse_age(text)
+        parsed = datetime.fromisoformat(text)
+        if is_end and re.fullmatch(r"[\d-]+", text):
+            parsed += timedelta(days=1)
+    except (ValueError, OverflowError):
+        raise InvalidArgument(
+            f"{option}: {text!r} is no date; write 2026-01-31, 2026-01-31T12:00, or 7d for the last seven days"
+        ) from None
+    return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
 
 
 class Rule(Frozen, forbid_unknown_fields=True):

@@ -10,7 +10,6 @@ from contextlib import aclosing
 from functools import partial
 from hashlib import sha256
 from importlib.metadata import version
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, TypeAlias, cast
 from urllib.parse import quote, unquote, urlsplit
 from zlib import crc32
@@ -343,27 +342,6 @@ def make_app(store: Store, access: Access = Access(), limits: ServerLimits = Ser
     serve_at(EVENTS, "GET", lambda call, request: _stream(call, streams, request))
     handlers: Mapping[object, object] = {HTTPException: _refusal, Exception: _failed}
     return _Guard(Starlette(routes=served, exception_handlers=handlers), access)  # type: ignore[arg-type]
-
-
-def checked_address(text: str, access: Access) -> tuple[str, int]:
-    """Return the host and the port of ``[HOST:]PORT``: of this machine alone, unless there is a token.
-
-    Raises `InvalidArgument`.
-    """
-    host, _, port = text.rpartition(":")
-    host = host.strip("[]") or "127.0.0.1"
-    if not (port.isascii() and port.isdigit() and int(port) < 2**16):
-        raise InvalidArgument(f"address: {text!r} is no [HOST:]PORT; write 8765, or 127.0.0.1:8765")
-    if not access.tokens and not _is_loopback(host):
-        raise InvalidArgument(f"address: other machines reach {host}: give tokens (--token-file), or use 127.0.0.1")
-    return host, int(port)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 async def serve(store: Store, address: tuple[str, int], access: Access, tell: Callable[[str], None]) -> None:

@@ -1046,6 +1046,21 @@ class Branches(Group[Session]):
         handle.checked_place(entry_id, "entry_id")
         return await self._ask(self._backend.children, entry_id)
 
+    async def neighbours(self, entry_id: str, count: int) -> list[Entry]:
+        """Return an entry with up to ``count`` entries before it and ``count`` behind it on its branch, in order.
+
+        Where branches part behind it, the one to the leaf is followed, else the newest. Raises `EntryNotFound`.
+        O(count and the children of these entries).
+        """
+        entries, leaf = await self._session.get_active_path(leaf=entry_id, limit=count + 1), self._session.leaf_id
+        for _ in range(count):
+            children = await self.children(entries[-1].id)
+            if not children:
+                break
+            on_path = [child for child in children if leaf is not None and await self.is_ancestor(child.id, of=leaf)]
+            entries.append((on_path or children)[-1])
+        return entries
+
     async def _summary_of(
         self,
         making: BranchMaking,

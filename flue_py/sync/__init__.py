@@ -501,6 +501,7 @@ class Branches(Twin[AsyncBranches]):
 
     is_ancestor = blocking(AsyncBranches.is_ancestor)
     children = blocking(AsyncBranches.children)
+    neighbours = blocking(AsyncBranches.neighbours)
     common_ancestor = blocking(AsyncBranches.common_ancestor)
     diff = blocking(AsyncBranches.diff)
     cherry_pick = blocking(AsyncBranches.cherry_pick)

@@ -56,6 +56,7 @@ RUNS_WITH = {
     "docs/how-to/record-an-agent.md": "pydantic_ai",
     "docs/how-to/keep-secrets-out.md": "detect_secrets",
     "docs/how-to/serve.md": "starlette",
+    "docs/how-to/let-agents-ask.md": "mcp",
 }
 """Pages whose programs need a module of an extra; they run where it is installed."""
 
@@ -72,6 +73,13 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/how-to/browse-sessions.md", "pip install 'flue-py[tui]'"): "installs an extra",
     ("docs/how-to/serve.md", "pip install 'flue-py[server]'"): "installs an extra",
     ("docs/how-to/serve.md", "flue-py serve --http 8765"): "serves until a signal ends it; tests/server does so",
+    ("docs/how-to/let-agents-ask.md", "pip install 'flue-py[mcp]'"): "installs an extra",
+    ("docs/how-to/let-agents-ask.md", "claude mcp add --scope user past-sessions -- flue-py mcp"): (
+        "runs the agents' own programs"
+    ),
+    ("docs/how-to/let-agents-ask.md", "flue-py mcp --http 0.0.0.0:8765 --token-file TOKEN"): (
+        "serves until a signal ends it; tests/server asks such servers"
+    ),
     ("docs/adapters/langgraph.md", "-from langgraph.checkpoint.sqlite import SqliteSaver"): (
         "a diff; the programs below it use the new lines"
     ),

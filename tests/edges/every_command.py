@@ -52,6 +52,7 @@ CALLS: dict[str, list[list[str]]] = {
         ["SESSION", "--turns", "--all"], ["SESSION", "--history"], ["SESSION", "--history", "--last", "3"],
         ["SESSION", "--answer"],
     ],
+    "mcp": [["--http", HOSTILE], ["--token-file", HOSTILE]],
     "tree": [["SESSION"], ["SESSION", "--all"]],
     "context": [["SESSION"]],
     "usage": [

@@ -15,7 +15,8 @@ needs("server", "starlette", "uvicorn", "httpx")
 import httpx
 
 from flue_py.errors import InvalidArgument
-from flue_py.server.app import Access, checked_address, read_tokens
+from flue_py.server import checked_address
+from flue_py.server.app import read_tokens
 from flue_py.server.openapi import EVENTS
 from flue_py.server.routes import ROUTES
 from tests.server.serving import Server, served
@@ -253,5 +254,5 @@ def test_a_file_of_tokens_is_checked_and_not_shown(text: str, words: str) -> Non
 @inputs("address", ["0.0.0.0:1", "example.com:1", "[::]:1", "x", "99999"])
 def test_without_a_token_it_answers_this_machine_alone(address: str) -> None:
     with pytest.raises(InvalidArgument, match="address"):
-        checked_address(address, Access())
-    assert checked_address("[::1]:0", Access()) == ("::1", 0)
+        checked_address(address, has_token=False)
+    assert checked_address("[::1]:0", has_token=False) == ("::1", 0)
