@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import re
@@ -423,6 +424,8 @@ class LazyGroup(HelpfulGroup):
         """Run the command line. Unwritten output is dropped, since the interpreter's last flush must not fail."""
         thresholds = gc.get_threshold()
         gc.set_threshold(_OBJECTS_BEFORE_COLLECTION, *thresholds[1:])
+        # The interpreter looks through all objects once more when it ends, but for those that are frozen.
+        atexit.register(gc.freeze)
         try:
             return super().main(args, prog_name, complete_var, standalone_mode, **extra)
         except OSError:  # not even the error could be written

@@ -6,15 +6,20 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from datetime import datetime
-from difflib import unified_diff
 from hashlib import sha256
-from typing import Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from msgspec import ValidationError, convert, to_builtins
 
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.kinds import FILE_BACKUP, FILE_CHECKPOINT
+from flue_py.lazy import lazy_module
+
+if TYPE_CHECKING:
+    import difflib
+else:
+    difflib = lazy_module("difflib")
 
 MAX_SNAPSHOTS = 100
 """How many checkpoints are offered where nothing else is said: the oldest are evicted."""
@@ -199,7 +204,7 @@ class FileChange(Frozen):
             [line if line[-1] == "\n" else line + _UNENDED for line in _LINE.findall(text)] for text in texts
         )
         old, new = ("/dev/null" if content is None else self.name for content in (self.before, self.after))
-        return [*unified_diff(before, after, old, new)]
+        return [*difflib.unified_diff(before, after, old, new)]
 
 
 class RestoredFiles(Frozen):

@@ -27,7 +27,7 @@ refresh reports.name undo redo copy fork get_active_path settings turns context.
 build_context build_context_entries context.measure context.gather compactions.latest money.entry_costs entries get_tree
 marks.labels tasks.links tasks.parents reports.html reports.snapshots compactions.plan compactions.uncompact
 compactions.loss_report artifacts.all marks.registered changes marks.pins marks.exclusions log money.budgets
-money.check_budgets
+money.check_budgets files.checkpoints
 """
 """Methods that are called without an argument."""
 OF_ENTRY = """\
@@ -89,6 +89,11 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "go_back": lambda session, entry: session.go_back(to=0),
     "redact": lambda session, entry: session.redact(entry, "by request"),
     "money.reserve": lambda session, entry: session.money.reserve(tokens=1),
+    "branches.neighbours": lambda session, entry: session.branches.neighbours(entry, 1),
+    "files.checkpoint": lambda session, entry: session.files.checkpoint(root="."),
+    "files.before_edit": lambda session, entry: session.files.before_edit("none", root="."),
+    "files.after_edit": lambda session, entry: session.files.after_edit("none", root="."),
+    "files.restore": lambda session, entry: session.files.restore(root="."),
 }
 OTHERS = {
     *("money.commit", "money.release", "money.prolong", "money.budgeted"),

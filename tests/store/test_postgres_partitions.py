@@ -55,6 +55,7 @@ BEGIN
         EXECUTE format('DELETE FROM %I', filled);
     END LOOP;
     UPDATE flue_store SET value = 0 WHERE name = 'epoch';
+    DELETE FROM flue_store WHERE name = 'documents';
 END $$;
 """
 
