@@ -7,9 +7,9 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import CliRunner, Result
 
 import flue_py
 from flue_py import InvalidArgument, JsonObject, Session, Store
@@ -21,8 +21,12 @@ from flue_py.errors import FilesChanged, LeafConflict, StoreUnavailable, Unreada
 from flue_py.runtime.conversation import Conversation, run_command
 from flue_py.transfer import copy_store, read_bundle, write_bundle
 from tests.checks import raises, unchanged
+from tests.edges.cli_runs import runner
 from tests.sessions.talk import assistant, user
 from tests.tables import inputs
+
+if TYPE_CHECKING:
+    from click.testing import Result
 
 BINARY = bytes(range(256)) * 300
 BIG = "".join(f"line {number} of a file\n" for number in range(4_000))
@@ -392,7 +396,7 @@ async def test_the_command_lists_and_restores_and_changes_nothing_before_it_is_t
     await turn(session, "two", {root / "a.txt": "two\n"})
 
     def flue(*args: str) -> Result:
-        return CliRunner().invoke(main, ["--db", target, "files", session.id, *args])
+        return runner().invoke(main, ["--db", target, "files", session.id, *args])
 
     first, second = json.loads(flue("--json").stdout)
     assert (first["sequence"], second["files"]["a.txt"]["version"], len(flue().stdout.splitlines())) == (1, 2, 3)
