@@ -6,10 +6,12 @@ import json
 import os
 import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from anyio import to_thread
 
 import flue_py
 from flue_py import InvalidArgument, JsonObject, Session, Store
@@ -395,19 +397,22 @@ async def test_the_command_lists_and_restores_and_changes_nothing_before_it_is_t
     await turn(session, "one", {root / "a.txt": "one\n"})
     await turn(session, "two", {root / "a.txt": "two\n"})
 
-    def flue(*args: str) -> Result:
-        return runner().invoke(main, ["--db", target, "files", session.id, *args])
+    async def flue(*args: str) -> Result:
+        # The command runs an event loop of its own.
+        call = partial(runner().invoke, main, ["--db", target, "files", session.id, *args])
+        return await to_thread.run_sync(call)
 
-    first, second = json.loads(flue("--json").stdout)
-    assert (first["sequence"], second["files"]["a.txt"]["version"], len(flue().stdout.splitlines())) == (1, 2, 3)
+    first, second = json.loads((await flue("--json")).stdout)
+    lines = (await flue()).stdout.splitlines()
+    assert (first["sequence"], second["files"]["a.txt"]["version"], len(lines)) == (1, 2, 3)
     at = ("--at", second["entryId"])
-    assert flue("--diff", *at).stdout.endswith("@@ -1 +1 @@\n-two\n+one\n")
-    planned = flue("--restore", *at)
+    assert (await flue("--diff", *at)).stdout.endswith("@@ -1 +1 @@\n-two\n+one\n")
+    planned = await flue("--restore", *at)
     assert (planned.stdout, "give --yes" in planned.stderr) == ("change a.txt +1 -1\n", True)
-    assert (flue("--yes").exit_code, (root / "a.txt").read_text()) == (2, "two\n")
-    assert json.loads(flue("--restore", "--yes", "--json", *at).stdout)["done"]
+    assert ((await flue("--yes")).exit_code, (root / "a.txt").read_text()) == (2, "two\n")
+    assert json.loads((await flue("--restore", "--yes", "--json", *at)).stdout)["done"]
     assert (root / "a.txt").read_text() == "one\n"
-    assert flue("--diff").stdout == "files are as they were then\n"
+    assert (await flue("--diff")).stdout == "files are as they were then\n"
 
 
 TEXT = FileContent(b"one\ntwo\nthree\n", 0o644)

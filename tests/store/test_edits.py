@@ -40,6 +40,9 @@ def is_unseen(rows: Rows, edit: Edit, name: str, session_id: str) -> bool:
     """Return whether an edit may change what a read says of a session."""
     if name in UNSEEN.get(edit.table, ()):
         return True
+    # Links and budgets name a session by its key: one of another key is seen where that session is read.
+    if (edit.table, edit.column) == ("sessions", "session_key") and name in UNSEEN["task_links"]:
+        return True
     if edit.table != "sessions":
         return (edit.table, edit.column) == ("entries", "session_key") and name in CREATOR
     edited = {edit.row} if edit.column is not None else {edit.row, edit.other}
