@@ -165,7 +165,7 @@ class Journal:
     def has_ended(self) -> bool:
         """Return whether the messages end with an answer that calls no tool."""
         answer = self.answer
-        return bool(self.messages) and self.messages[-1] is answer and not (answer and answer.tool_calls)
+        return answer is not None and self.messages[-1] is answer and not answer.tool_calls
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
