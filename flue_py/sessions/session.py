@@ -1052,6 +1052,8 @@ class Branches(Group[Session]):
         Where branches part behind it, the one to the leaf is followed, else the newest. Raises `EntryNotFound`.
         O(count and the children of these entries).
         """
+        handle.checked_id(entry_id, "entry_id")
+        handle.checked_count(count, "count")
         entries, leaf = await self._session.get_active_path(leaf=entry_id, limit=count + 1), self._session.leaf_id
         for _ in range(count):
             children = await self.children(entries[-1].id)

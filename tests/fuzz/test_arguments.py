@@ -113,6 +113,7 @@ def usual_of_session(first: str, last: str) -> Usual:
         "get_entries": {"ids": [first, last]},
         "entries": {},
         "branches.children": {"entry_id": first},
+        "branches.neighbours": {"entry_id": first, "count": 1},
         "resolve_entry_id": {"prefix": first},
         "get_tree": {},
         "marks.labels": {},
@@ -272,7 +273,7 @@ def test_what_is_no_id_is_never_taken_for_one(tmp_path: Path) -> None:
         ("list_sessions", "limit"), ("watch", "after"), ("money.reserve", "tokens"), ("money.reserve", "cost"),
         ("money.reserve", "ttl"),
         ("money.budgeted", "tokens"), ("money.budgeted", "cost"), ("money.budgeted", "ttl"), ("list_budgets", "limit"),
-        ("search", "limit"),
+        ("search", "limit"), ("branches.neighbours", "count"),
         ("search_memories", "limit"),
         ("set_budget", "tokens"), ("set_budget", "spent_so_far"), ("context.measure", "window"),
         # Of a session that is not there, no revision is compared.
