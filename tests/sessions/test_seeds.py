@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ from msgspec.structs import replace
 from flue_py import BudgetExceeded, ContextOverflow, JsonObject, Session, Store
 from flue_py.compaction import CompactionSettings
 from flue_py.compaction.material import Cancelled
-from flue_py.compaction.settings import TriggerSettings
+from flue_py.compaction.settings import TriggerSettings, token_budget
+from flue_py.context.settings import ContextSettings, ContextWindow, InTurn
 from flue_py.core.model import FunctionModel, ModelRequest
 from flue_py.runtime.conversation import Conversation
-from flue_py.runtime.defaults import REPL_CONTEXT, RUN_DEFAULTS
+from flue_py.runtime.defaults import REPL_CONTEXT, RUN_DEFAULTS, RUN_OFFLOAD, run_blocks
 from flue_py.runtime.guard import CompactionGuard
 from tests.checks import raises
 from tests.sessions.talk import user
@@ -87,6 +89,33 @@ async def test_the_defaults_of_a_run_compact_after_fifty_turns_and_keep_ten(sess
         return len(str(context[-1]["content"]))
 
     assert 2_000 < await guard.call(sent) < 2_200
+
+
+async def test_what_needs_no_configuration_has_the_numbers_of_the_documents(store: Store) -> None:
+    settings, triggers, context = (RUN_DEFAULTS[name] for name in ("settings", "triggers", "context"))
+    assert (RUN_OFFLOAD.above, RUN_OFFLOAD.tools, RUN_OFFLOAD.preview_chars) == (40_000, {}, 0)
+    assert context.window == ContextWindow(max_replay_chars=0), "0 stands for 2,000 characters, None cuts nothing"
+    assert context.in_turn == InTurn(max_tool_pairs=12)
+    assert (triggers.trigger_turns, triggers.keep_recent_turns, token_budget(settings)) == (50, 10, 80_000)
+    assert (triggers.thrash_window, triggers.thrash_share, settings.max_message_chars) == (10, 0.1, 8_000)
+    assert (settings.on_failure, settings.include_reasoning, settings.include_symbols) == ("mark", True, True)
+    library = (CompactionSettings(), TriggerSettings(), ContextSettings())
+    assert (library[0].on_failure, library[1].trigger_turns, library[2].window, library[2].in_turn) == (
+        ("raise", 0, None, None)
+    )
+    assert [block.name for block in run_blocks(store)] == ["environment", "gitignore", "memory"]
+
+
+async def test_the_blocks_of_a_run_are_of_its_folder_and_of_its_agent(
+    store: Store, session: Session, tmp_path: Path
+) -> None:
+    (tmp_path / ".gitignore").write_text("build/\n" * 101)
+    await store.remember("runner", "go test -race", type="preference", space="agents/Dev")
+    await session.append_blocks(run_blocks(store, folder=tmp_path, space="agents/Dev"))
+    environment, ignored, memory = (str(message["content"]) for message in await session.build_context())
+    assert f"Working directory: {tmp_path}" in environment
+    assert ignored.count("build/") == 100
+    assert "[preference] runner: go test -race" in memory
 
 
 async def test_a_run_stops_before_the_turn_that_begins_above_its_budget_and_not_within_one(store: Store) -> None:
