@@ -11,9 +11,9 @@ from flue_py.cli import command as cli
 from flue_py.cli.command import Answer
 from flue_py.cli.main import Place, in_commands, key_in, on_one_line, read_config
 from flue_py.errors import FlueError
-from flue_py.server import checked_address
 from flue_py.server import mcp as tools
 from flue_py.server import serve as run_server
+from flue_py.server.listener import checked_address
 from flue_py.sessions.store import Store
 
 

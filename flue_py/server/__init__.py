@@ -1,6 +1,7 @@
 """Servers of a store: the HTTP API (``flue-py serve``, extra ``server``) and tools for agents (`mcp`, extra ``mcp``).
 
 `routes` has the table of routes, `answers` what they answer, `openapi` their description; `app` puts them together.
+`listener` takes the address.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from importlib.util import find_spec
-from ipaddress import ip_address
 from pathlib import Path
 
 import flue_py
@@ -16,6 +16,7 @@ from flue_py.core.witness import Witness
 from flue_py.db.keys import KeyChoice
 from flue_py.db.secrets import SecretsChoice
 from flue_py.errors import InvalidArgument, MissingExtra
+from flue_py.server.listener import checked_address
 from flue_py.system import in_full
 
 
@@ -56,27 +57,6 @@ def serve(
             await app.serve(store, at, access, tell)
 
     asyncio.run(run())
-
-
-def checked_address(text: str, *, has_token: bool) -> tuple[str, int]:
-    """Return the host and the port of ``[HOST:]PORT``: of this machine alone, unless there is a token.
-
-    Raises `InvalidArgument`.
-    """
-    host, _, port = text.rpartition(":")
-    host = host.strip("[]") or "127.0.0.1"
-    if not (port.isascii() and port.isdigit() and int(port) < 2**16):
-        raise InvalidArgument(f"address: {text!r} is no [HOST:]PORT; write 8765, or 127.0.0.1:8765")
-    if not has_token and not _is_loopback(host):
-        raise InvalidArgument(f"address: other machines reach {host}; give a token (--token-file), or use 127.0.0.1")
-    return host, int(port)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _text_of(file: str) -> str:

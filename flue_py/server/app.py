@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import logging
-import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -16,7 +15,6 @@ from zlib import crc32
 
 import anyio
 import msgspec
-import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -29,6 +27,7 @@ from flue_py.core.operations import SessionEvent, seen_by
 from flue_py.core.sessions import SessionInfo
 from flue_py.errors import FlueError, InvalidArgument
 from flue_py.render import views
+from flue_py.server.listener import SHORTEST_TOKEN, answer_at
 from flue_py.server.openapi import EVENTS, openapi_document
 from flue_py.server.routes import ROUTES, Call, Route
 from flue_py.sessions.store import Store
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-SHORTEST_TOKEN = 16
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -346,12 +344,8 @@ def make_app(store: Store, access: Access = Access(), limits: ServerLimits = Ser
 
 async def serve(store: Store, address: tuple[str, int], access: Access, tell: Callable[[str], None]) -> None:
     """Answer on HTTP until a signal ends it. ``tell`` gets the URL, once the port is taken. Raises `OSError`."""
-    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    with socket.create_server(address, family=family) as listener:
-        host, port = listener.getsockname()[:2]
-        app = make_app(store, msgspec.structs.replace(access, hosts=(*access.hosts, address[0])))
-        config = uvicorn.Config(
-            app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=2
-        )
-        tell(f"http://{f'[{host}]' if family == socket.AF_INET6 else host}:{port}")
-        await uvicorn.Server(config).serve(sockets=[listener])
+
+    def make(host: str, port: int) -> ASGIApp:
+        return make_app(store, msgspec.structs.replace(access, hosts=(*access.hosts, address[0])))
+
+    await answer_at(address, make, tell)

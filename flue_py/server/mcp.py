@@ -10,7 +10,6 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
-import socket
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
@@ -36,6 +35,7 @@ from flue_py.render import views
 from flue_py.render.lines import json_printable
 from flue_py.runtime.housekeeping import moment
 from flue_py.search import How, SearchAnswer
+from flue_py.server.listener import SHORTEST_TOKEN, answer_at
 from flue_py.sessions.handle import listed_sessions, names_of
 from flue_py.sessions.money import listed_rows
 from flue_py.sessions.session import Session
@@ -43,7 +43,6 @@ from flue_py.sessions.store import Store
 from flue_py.system import is_below
 
 if TYPE_CHECKING:
-    import uvicorn
     from mcp import types
     from mcp.server import lowlevel, stdio, transport_security
     from starlette import responses
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
     from starlette.types import Scope as Request
 else:
     # Of the extra, which takes a second to import.
-    uvicorn = lazy_module("uvicorn")
     types = lazy_module("mcp.types")
     lowlevel = lazy_module("mcp.server.lowlevel")
     stdio = lazy_module("mcp.server.stdio")
@@ -420,14 +418,13 @@ async def serve_stdio(server: Server) -> None:
 # ---------------------------------------------------------------------------------------------------------------------
 # Streamable HTTP: on loopback, or with a token.
 
-_SHORTEST_TOKEN = 16
 _PATH = "/mcp"
 
 
 def checked_token(token: bytes) -> bytes:
     """Return a token that is long enough to keep others out. Raises `InvalidArgument`."""
-    if len(token) < _SHORTEST_TOKEN:
-        raise InvalidArgument(f"token: it has fewer than {_SHORTEST_TOKEN} characters; take a random one")
+    if len(token) < SHORTEST_TOKEN:
+        raise InvalidArgument(f"token: it has fewer than {SHORTEST_TOKEN} characters; take a random one")
     return token
 
 
@@ -439,18 +436,16 @@ async def serve_http(
     Without a token, requests that name another host, and those of web pages, are refused. Raises `OSError` for an
     address that cannot be had.
     """
-    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    with socket.create_server(address, family=family) as listener:
-        host, port = listener.getsockname()[:2]
+
+    def make(host: str, port: int) -> ASGIApp:
         hosts = [] if token else [f"{name}:{port}" for name in (address[0], f"[{host}]", host, "localhost")]
         security = transport_security.TransportSecuritySettings(
             enable_dns_rebinding_protection=not token, allowed_hosts=hosts, allowed_origins=[]
         )
         app: ASGIApp = server.streamable_http_app(streamable_http_path=_PATH, transport_security=security)
-        app = app if token is None else _guarded(app, token)
-        config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=2, server_header=False)
-        tell(f"http://{f'[{host}]' if family == socket.AF_INET6 else host}:{port}{_PATH}")
-        await uvicorn.Server(config).serve(sockets=[listener])
+        return app if token is None else _guarded(app, token)
+
+    await answer_at(address, make, lambda url: tell(url + _PATH))
 
 
 def _guarded(app: ASGIApp, token: bytes) -> Callable[[Request, Receive, Send], Awaitable[None]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from hashlib import sha256
 from typing import Annotated, Any, Literal, TypeAlias, cast
@@ -17,6 +16,7 @@ from flue_py.core.sessions import STORED, LeafChoice, OnConflict, SessionInfo, S
 from flue_py.errors import IdempotencyConflict, InvalidArgument, SessionExists, SessionNotFound, shown
 from flue_py.render import views
 from flue_py.render.views import row_of
+from flue_py.runtime.housekeeping import moment
 from flue_py.search import How, Part
 from flue_py.server.answers import (
     AppendedRow,
@@ -86,16 +86,6 @@ class Route(Frozen):
 
 def _leaf(leaf: str | None) -> LeafChoice:
     return STORED if leaf is None else leaf
-
-
-def _moment(text: str | None, name: str) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidArgument(f"{name}: {shown(text)} is no time; write 2026-01-31T12:00:00Z") from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -420,8 +410,8 @@ async def search(call: Call, query: SearchQuery, _: None) -> JsonObject:
         project=query.project,
         role=query.role,
         tool=query.tool,
-        since=_moment(query.since, "since"),
-        until=_moment(query.until, "until"),
+        since=moment(query.since, "since"),
+        until=moment(query.until, "until", is_end=True),
         limit=query.limit,
     )
     return views.search_row(answer, await names_in(call.store, [group.session for group in answer.sessions]))

@@ -15,8 +15,8 @@ needs("server", "starlette", "uvicorn", "httpx")
 import httpx
 
 from flue_py.errors import InvalidArgument
-from flue_py.server import checked_address
 from flue_py.server.app import read_tokens
+from flue_py.server.listener import checked_address
 from flue_py.server.openapi import EVENTS
 from flue_py.server.routes import ROUTES
 from tests.server.serving import Server, served
@@ -60,7 +60,7 @@ def test_a_session_is_made_written_read_and_deleted(server: Server) -> None:
         assert client.post(f"{path}/redo", json={}).json()["leafId"] == one
         fork = client.post(f"{path}/fork", json={"before": two}).json()
         assert (fork["leafId"], fork["draft"]) == (one, "two")
-        hits = client.get("/v1/search", params={"words": "two"}).json()["hits"]
+        hits = client.get("/v1/search", params={"words": "two", "since": "1d"}).json()["hits"]
         assert [hit["entryId"] for hit in hits] == [two]
         budget = client.put(f"{path}/budget", json={"tokens": 5}).json()
         assert [row["id"] for row in client.get("/v1/budgets").json()["budgets"]] == [budget["id"]]
