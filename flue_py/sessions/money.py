@@ -614,6 +614,8 @@ class StoreUsage(Scoped):
         for name in group_by:
             handle.checked_choice(name, "group_by", ledger.DIMENSIONS)
         zone = None if tz is None else ledger.checked_zone(tz)
+        if single is not None:
+            await self._check_payer(single)
         from_us, _ = _bounds(first_day, "first_day", zone)
         _, before_us = _bounds(last_day, "last_day", zone)
         query = ledger.LedgerQuery(
@@ -634,6 +636,15 @@ class StoreUsage(Scoped):
             zone=zone,
         )
         return await self._backend.read_ledger(query)
+
+    async def _check_payer(self, session: HasId | str) -> None:
+        """Raise `SessionNotFound` if the scope of this store has no such session, and none that paid and is deleted."""
+        session_id = str(handle.checked_session(session))
+        if self._scope is None or await self._backend.get_session(session_id, self._scope) is not None:
+            return
+        paid = await self._backend.read_ledger(ledger.LedgerQuery(session_id, scope=self._scope))
+        if not paid.total.calls:
+            raise errors.SessionNotFound(session_id)
 
     async def reprice(self, *, dry_run: bool) -> Repricing:
         """Give the calls of the ledger whose cost is unknown the cost of their day, by the prices of this store.

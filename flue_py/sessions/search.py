@@ -713,7 +713,7 @@ async def with_relatives(backend: Backend, narrowing: Narrowing, heads: Sequence
     inside: set[str] = set()
     waiting = sorted(narrowing.sessions or ())
     for name in waiting:
-        if name not in by_id:
+        if name not in by_id or narrowing.scope not in (None, by_id[name].scope):
             raise errors.SessionNotFound(name)
     while waiting:
         name = waiting.pop()

@@ -25,7 +25,14 @@ async def test_a_store_of_a_scope_reaches_nothing_of_others(store: flue_py.Store
     mine = everything.in_scope("t1")
     own = await mine.create_session(key="chat")
     other = await everything.create_session(key="chat", scope="t2")
-    await other.append_message({"role": "assistant", "content": "secret", "usage": {"input": 5, "output": 0}})
+    secret = {"role": "assistant", "content": "secret", "usage": {"input": 5, "output": 0}}
+    await other.append_message(secret)
+    paid = await mine.create_session()
+    await paid.append_message(secret | {"content": "own"})
+    await mine.delete_session_tree(paid)
+    gone = (await everything.create_session(scope="t2")).id
+    await (await everything.find_session(gone)).append_message(secret)
+    await everything.delete_session_tree(gone)
     await everything.remember("fact", "secret", scope="t2")
     await everything.add_file("f.txt", "secret", scope="t2")
     budget = await everything.set_budget(other, tokens=100)
@@ -57,7 +64,9 @@ async def test_a_store_of_a_scope_reaches_nothing_of_others(store: flue_py.Store
         ("atomic", lambda: batch(lambda each: each.create_session(scope="t2")), refused),
         ("link_task", lambda: mine.link_task(own, other, task_id="x"), missing),
         ("link_task", lambda: mine.link_task(other, own, task_id="x"), missing),
-        ("usage", lambda: mine.usage(scope="t2"), refused),
+        ("usage", lambda: mine.usage(scope="t2"), refused), ("usage", lambda: mine.usage(other), missing),
+        ("usage", lambda: mine.usage(other.id, tree=True), missing),
+        ("usage", lambda: mine.usage(other.id, leaf="e1"), missing), ("usage", lambda: mine.usage(gone), missing),
         ("set_budget", lambda: mine.set_budget(other, tokens=1), missing),
         ("set_budget", lambda: mine.set_budget(scope_prefix="", tokens=1), refused),
         ("get_budget", lambda: mine.get_budget(budget.id), None), ("list_budgets", mine.list_budgets, []),
@@ -72,6 +81,8 @@ async def test_a_store_of_a_scope_reaches_nothing_of_others(store: flue_py.Store
         ("hold", lambda: mine.hold(other.id), missing), ("holds", lambda: mine.holds(scope="t2"), refused),
         ("lift_hold", lambda: mine.lift_hold(other.id), False),
         ("search", lambda: mine.search("secret", scope="t2"), refused), ("events", events, []),
+        ("search", lambda: mine.search("secret", sessions=[own, other.id]), missing),
+        ("search", lambda: mine.search("secret", sessions=["nobody's"]), missing),
     ]  # fmt: skip
     public = {name for name in dir(mine) if not name.startswith("_")} - OF_THE_WHOLE_STORE
     tested_below = {"delete_session_tree", "delete_scope", "erase", "erase_scope"}
@@ -89,8 +100,8 @@ async def test_a_store_of_a_scope_reaches_nothing_of_others(store: flue_py.Store
     assert wrong == []
     assert (await mine.search("secret")).sessions == ()
     assert [info.id for info in (await mine.list_sessions()).sessions] == [own.id]
-    assert (await mine.usage()).total.calls == 0
-    assert (await mine.usage(other)).total.calls == 0
+    assert (await mine.usage()).total.calls == (await mine.usage(paid.id)).total.calls == 1
+    assert [(await mine.usage(each, model="none")).total.calls for each in (own, paid, paid.id)] == [0, 0, 0]
     assert (await mine.delete_session_tree(other)).session_ids == ()
     assert (await mine.erase([other], dry_run=False)).session_ids == ()
     await raises(flue_py.InvalidArgument, mine.erase_scope("t2", dry_run=False))
