@@ -79,13 +79,22 @@ def code_lines(source: str) -> int:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in _NO_CODE:
             lines.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(ast.parse(source)):
-        body = getattr(node, "body", None)
-        for statement in body if isinstance(body, list) else ():
-            # A text that stands alone documents the name above it, or the module, class or function it begins.
-            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-                lines.difference_update(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1))
+    for node in statements(ast.parse(source)):
+        # A text that stands alone documents the name above it, or the module, class or function it begins.
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return len(lines)
+
+
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield a module's statements at every depth, and the clauses that hold them: fewer than half of all nodes."""
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            nodes = getattr(node, field, None)
+            pending += nodes if isinstance(nodes, list) else ()
 
 
 def bound_names(tree: ast.AST) -> Iterator[str]:
@@ -100,7 +109,7 @@ def bound_names(tree: ast.AST) -> Iterator[str]:
 def docstrings(tree: ast.AST) -> str:
     """Return the docstrings of a module, its classes and functions."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    return "\n".join(ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, documented))
+    return "\n".join(ast.get_docstring(node) or "" for node in statements(tree) if isinstance(node, documented))
 
 
 def import_circles(trees: Mapping[str, ast.AST]) -> list[tuple[str, ...]]:

@@ -10,9 +10,14 @@ import pytest
 def needs(extra: str, *modules: str) -> None:
     """Skip the module of tests, or the test, that calls this, unless the framework can be imported, with the reason.
 
-    Where ``FLUE_PY_REQUIRE_FRAMEWORK`` names the extra, a missing module fails instead.
+    Where ``FLUE_PY_REQUIRE_EXTRAS`` names the extra, a missing module fails instead.
     """
     for module in modules:
-        if os.environ.get("FLUE_PY_REQUIRE_FRAMEWORK") == extra:
+        if is_required(extra):
             __import__(module)
         pytest.importorskip(module, reason=f"{module} is not installed: pip install -r .ci/frameworks/{extra}.txt")
+
+
+def is_required(extra: str) -> bool:
+    """Return whether this environment has to have what an extra installs."""
+    return extra in os.environ.get("FLUE_PY_REQUIRE_EXTRAS", "").split(",")

@@ -43,7 +43,11 @@ RUNS = [
     *(pytest.param(suite, "aiosqlite", marks=pytest.mark.thorough) for suite in ("history_hand", "lifecycle")),
     # The same deletions as on a file, slower.
     pytest.param("delete_tree", "aiosqlite", marks=pytest.mark.slow),
-    *((suite, "postgres") for suite in COUNTS if suite not in PURE and suite not in LENGTHY),
+    *(
+        pytest.param(suite, "postgres", marks=pytest.mark.thorough)
+        for suite in COUNTS
+        if suite not in PURE and suite not in LENGTHY
+    ),
     # Half a minute of round trips each.
     *(pytest.param(suite, "postgres", marks=pytest.mark.slow) for suite in LENGTHY),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import importlib.util
 import re
@@ -38,7 +39,7 @@ def script(name: str) -> ModuleType:
 FRAMEWORKS = {
     *("adk", "agents", "langgraph", "mcp", "models", "openai-agents", "opentelemetry", "pydantic-ai", "server", "tui")
 }
-"""Extras that are an environment of their own in CI: what they install does not agree on versions."""
+"""Extras that have upper bounds too. Their lower ones stand in a file for each, since they do not agree on versions."""
 
 
 def lower_bounds(requirements: list[str]) -> dict[str, str]:
@@ -89,6 +90,68 @@ def test_a_framework_has_an_upper_bound_and_is_tested_with_the_lower_one(extra: 
         bounds = {specifier.operator: specifier.version for specifier in requirement.specifier}
         assert bounds.keys() == {">=", "<"}
         assert pinned[canonicalize_name(requirement.name)] == bounds[">="]
+
+
+def test_ci_tests_every_extra_that_has_a_file() -> None:
+    run = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    tested = " ".join(re.findall(r"^apart .* with_extras (.+)$", run, re.MULTILINE)).split()
+    assert sorted(tested) == sorted(path.stem for path in (ROOT / ".ci" / "frameworks").iterdir())
+
+
+NEEDED_BY = {
+    "agents": "openai-agents",
+    "google": "google-adk",
+    "langchain_core": "langgraph-checkpoint",
+    "langgraph": "langgraph-checkpoint",
+    "openai": "openai-agents",
+    "opentelemetry": "opentelemetry-sdk",
+    "ormsgpack": "langgraph-checkpoint",
+    "pydantic_ai": "pydantic-ai-slim",
+    "pydantic_core": "pydantic",
+}
+"""Distributions by the first names of modules that they bring or need."""
+
+
+# Where CI tests several extras in one environment, a room would not miss what only another one brings.
+@pytest.mark.parametrize(
+    ("place", "extras"),
+    [
+        ("agents", {"agents"}),
+        ("server", {"server", "mcp"}),
+        ("tui", {"tui"}),
+        ("adapters/adk", {"adk"}),
+        ("adapters/langgraph", {"langgraph"}),
+        ("adapters/openai_agents", {"openai-agents"}),
+        ("adapters/opentelemetry.py", {"opentelemetry"}),
+        ("adapters/pydantic_ai", {"pydantic-ai"}),
+    ],
+)
+def test_a_room_imports_what_its_extra_brings(place: str, extras: set[str]) -> None:
+    path = ROOT / "flue_py" / place
+    modules = {
+        name
+        for file in ([path] if path.is_file() else path.rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_bytes()))
+        for name in imported_by(node)
+        if name.partition(".")[0] not in {"flue_py", *sys.stdlib_module_names}
+    }
+    requirements = [*PROJECT["dependencies"], *(line for extra in extras for line in EXTRAS[extra])]
+    brought = {canonicalize_name(Requirement(line).name) for line in requirements}
+    assert modules
+    assert sorted(name for name in modules if not is_brought_by(brought, name)) == []
+
+
+def imported_by(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [existing(node.module)] if isinstance(node, ast.ImportFrom) else []
+
+
+def is_brought_by(distributions: set[str], module: str) -> bool:
+    """Return whether one of these distributions brings a module: by its name, or by what it is known to need."""
+    first, _, rest = module.partition(".")
+    names = {first, f"{first}-{rest.partition('.')[0]}", NEEDED_BY.get(first, first)}
+    return not distributions.isdisjoint(map(canonicalize_name, names))
 
 
 def test_the_extra_bench_pins_exactly_what_was_compared() -> None:

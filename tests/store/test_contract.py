@@ -15,6 +15,8 @@ def open_postgres(open_kept_postgres: OpenBackend) -> OpenBackend:
     return open_kept_postgres
 
 
+# CI tries it on PostgreSQL with the lowest versions.
+@pytest.mark.thorough(but=["sqlite"])
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"], indirect=True)
 class TestContract(BackendContract):
     """The contract, over each database."""

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.adapters.needed import needs
+from tests.adapters.needed import is_required, needs
 
 needs("tui", "textual", "detect_secrets")
 
@@ -22,7 +22,7 @@ import flue_py.sync  # noqa: E402
 from tests.tui.story import KEY  # noqa: E402
 from tests.values import existing  # noqa: E402
 
-if shutil.which("tmux") is None and os.environ.get("FLUE_PY_REQUIRE_FRAMEWORK") != "tui":
+if shutil.which("tmux") is None and not is_required("tui"):
     pytest.skip("tmux is not installed", allow_module_level=True)
 
 _LOOKS = 1_200
