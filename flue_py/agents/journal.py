@@ -172,7 +172,8 @@ class Journal:
     async def add(self, messages: Sequence[ModelMessage]) -> None:
         """Commit the messages that are not stored. O(new messages)."""
         async with self._turn:
-            await self._finish(self._commit_new(messages))
+            if self._new_of(messages):
+                await self._finish(self._commit_new(messages))
 
     async def begin(self, messages: Sequence[ModelMessage], call: ToolCall) -> None:
         """Commit that a call begins, with the messages that are not stored: its answer is one of them."""
