@@ -1,13 +1,11 @@
-"""What is imported with the rules, and when; and values that nothing changes."""
+"""Modules that are imported at their first use, and values that nothing changes."""
 
 from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
 import sys
 import typing
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -16,27 +14,6 @@ from msgspec.structs import force_setattr, replace
 
 from flue_py.core.json import Frozen, NamedTuple, Selective
 from flue_py.lazy import lazy_module
-
-ROOT = Path(__file__).parents[2]
-
-COLLECTING = """
-import sys
-import typing
-import pytest
-
-assert pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *sys.argv[1:]]) == 0
-print(sorted({"aiosqlite", "alembic", "asyncpg", "flue_py.db", "sqlalchemy"}.intersection(sys.modules)))
-"""
-
-
-def test_tests_of_the_rules_need_no_database() -> None:
-    folders = ["tests/core", "tests/compaction"]
-    done = subprocess.run(
-        [sys.executable, "-c", COLLECTING, *folders], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1] == "[]"
-
 
 # -- Modules that are imported when something of them is first used -----------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache
@@ -140,7 +141,9 @@ def test_where_there_is_nothing_to_delete_nobody_is_refused(flue: Flue) -> None:
         flue.run(*arguments)
 
 
-def test_no_command_takes_anything_away_off_a_terminal_without_being_told(tmp_path: Path) -> None:
+def test_no_command_takes_anything_away_off_a_terminal_without_being_told_and_none_starts_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = make_hostile(tmp_path / "hostile")
     assert set(CALLS) == {name for name, _ in every_command()}
 
@@ -152,13 +155,22 @@ def test_no_command_takes_anything_away_off_a_terminal_without_being_told(tmp_pa
             return sessions | {budget.id for budget in await opened.list_budgets()} | memories, entries
 
     rows, entries = asyncio.run(all_ids())
-    refused = set()
+    refused, running, begin = set(), list[tuple[str, str]](), threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        running.append((name, thread.name))
+        begin(thread)
+
+    # To start a thread and to stop it is most of what a short command would wait for.
+    monkeypatch.setattr(threading.Thread, "start", start)
     for name, calls in CALLS.items():
         for arguments in calls:
             result = runner().invoke(flue_py.cli.main, ["--db", str(store.database), *store.call(name, arguments)])
             assert result.exception is None or isinstance(result.exception, SystemExit), (name, result.exception)
             if "nothing was changed: this would" in result.stderr:
                 refused.add(name)
+    monkeypatch.undo()
+    assert running == []
     assert refused == {name for name in DELETING if "--" not in name}
     now, entries_now = asyncio.run(all_ids())
     assert rows <= now
