@@ -712,7 +712,7 @@ def open_model(
         if not isinstance(text, (str, type(None))):
             # The value in place of a key may show one.
             raise InvalidArgument(f"{name}: should be a string or None, not one of type {type(text).__name__}")
-    client = _client_of(model, {"api_key": api_key, "base_url": base_url})
+    client = client_of(model, {"api_key": api_key, "base_url": base_url})
     secrets = Secrets([*([] if api_key is None else [api_key]), *keys_of(client)])
     return CalledModel(
         client,
@@ -725,8 +725,11 @@ def open_model(
     )
 
 
-def _client_of(model: object, access: Mapping[str, str | None]) -> their_models.Model:
-    """Return a model of pydantic-ai: itself, or the one of a name, with the key and the address that are not None."""
+def client_of(model: object, access: Mapping[str, str | None]) -> their_models.Model:
+    """Return a model of pydantic-ai: itself, or the one of a name, with the key and the address that are not None.
+
+    Raises as `open_model`.
+    """
     try:
         from pydantic_ai.models import Model as TheirModel  # noqa: PLC0415 - an extra
         from pydantic_ai.models import infer_model  # noqa: PLC0415 - an extra

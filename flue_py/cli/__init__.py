@@ -45,6 +45,7 @@ SECTIONS = {
         "serve": "Answer on HTTP: sessions, appends, search, events.",
         "mcp": "Let agents search and read sessions (MCP).",
     },
+    "Run agents": {"repl": "Talk to an agent, each step stored."},
     "Write": {
         "new": "Create a session, and the database if it is missing.",
         "append": "Append a message, as a text or as JSON.",
@@ -102,6 +103,7 @@ MODULES = {
     "Import and export": "transfer",
     "Read sessions": "read",
     "Serve": "serve",
+    "Run agents": "agents",
     "Write": "write",
     "Branch and go back": "branch",
     "Compact": "compact",

@@ -332,6 +332,17 @@ def print_lines(lines: Iterable[Line], *, paged: bool = False, err: bool = False
         _print_styled(shown_on, shown)
 
 
+def print_piece(text: str, style: str = "") -> None:
+    """Print a piece of a text as it comes, in a style if the output is a terminal that shows them."""
+    shown_on = _styled_console()
+    if shown_on is None:
+        click.echo(printable(text), nl=False)
+        return
+    from rich.text import Text
+
+    shown_on.print(Text(printable(text), style=style), end="", soft_wrap=True)
+
+
 def _flat(text: str) -> str:
     """Return a text as one line."""
     return printable(text).replace("\n", " ")

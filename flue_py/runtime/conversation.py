@@ -437,19 +437,24 @@ class Reply(Frozen):
     is_over: bool = False
 
 
-class _Command(Frozen):
+class Command(Frozen):
+    """A slash command: its function, which takes the argument, its usage, and a line of help."""
+
     run: Callable[[Conversation, str], Awaitable[Reply | str]]
     usage: str
     summary: str
 
 
-async def run_command(conversation: Conversation, line: str) -> Reply:
+async def run_command(conversation: Conversation, line: str, commands: Mapping[str, Command] | None = None) -> Reply:
     """Run a line such as ``/rewind -1``, and return the answer to show. Never raises a `FlueError`.
 
-    Upper and lower case are the same; ``/help`` lists the commands.
+    Upper and lower case are the same; ``/help`` lists the ``commands``, by default `COMMANDS`.
     """
     name, _, argument = line.strip().removeprefix("/").partition(" ")
-    command = COMMANDS.get(name.lower())
+    commands = COMMANDS if commands is None else commands
+    if name.lower() == "help":
+        return Reply(_help(commands))
+    command = commands.get(name.lower())
     if command is None:
         return Reply(printable(f"There is no command /{name}; /help lists them."))
     try:
@@ -467,9 +472,10 @@ def _usage(name: str) -> str:
     return f"Usage: {COMMANDS[name].usage}"
 
 
-async def _help(conversation: Conversation, argument: str) -> str:
-    width = max(len(command.usage) for command in COMMANDS.values())
-    return "\n".join(f"{command.usage:<{width}}  {command.summary}" for command in COMMANDS.values())
+def _help(commands: Mapping[str, Command]) -> str:
+    rows = {"/help": "List the commands.", **{command.usage: command.summary for command in commands.values()}}
+    width = max(map(len, rows))
+    return "\n".join(f"{usage:<{width}}  {summary}" for usage, summary in rows.items())
 
 
 async def _sessions(conversation: Conversation, argument: str) -> str:
@@ -617,24 +623,23 @@ async def _quit(conversation: Conversation, argument: str) -> Reply:
 
 
 COMMANDS = {
-    "help": _Command(_help, "/help", "List the commands."),
-    "sessions": _Command(_sessions, "/sessions", "List the conversations, most recently active first."),
-    "switch": _Command(_switch, "/switch ID", "Go on in another conversation."),
-    "fork": _Command(_fork, "/fork [switch]", "Make a conversation that begins here; with switch, go on in it."),
-    "conversation": _Command(_conversation, "/conversation [all]", "List the turns; with all, compacted ones, too."),
-    "replay": _Command(_replay, "/replay [N|all]", "Show the last turns again."),
-    "history": _Command(_history, "/history", "Show everything that was said."),
-    "last": _Command(_last, "/last", "Show the last answer."),
-    "rewind": _Command(_rewind, "/rewind N [--files]", "Keep turns 1 to N; -N drops the last N, 0 all; files too."),
-    "clear": _Command(_clear, "/clear", "Drop all turns; a system message stays."),
-    "retry": _Command(_retry, "/retry", "Take the last message back, and send it again."),
-    "compact": _Command(_compact, "/compact [FOCUS]", "Replace the beginning by a summary, which attends to FOCUS."),
-    "memory": _Command(_memory, "/memory [rm NAME]", "List what is remembered here; with rm, forget one of it."),
-    "undo": _Command(_undo, "/undo", "Undo the last change."),
-    "redo": _Command(_redo, "/redo", "Do again what was undone last."),
-    "save": _Command(_save, "/save [FILE]", "Write what was said as Markdown."),
-    "snapshot": _Command(_snapshot, "/snapshot", "Write the full state as JSON into the folder for temporary files."),
-    "delete": _Command(_delete, "/delete ID|all", "Delete a conversation, or all that are completed."),
-    "quit": _Command(_quit, "/quit", "Leave. Everything is saved."),
+    "sessions": Command(_sessions, "/sessions", "List the conversations, most recently active first."),
+    "switch": Command(_switch, "/switch ID", "Go on in another conversation."),
+    "fork": Command(_fork, "/fork [switch]", "Make a conversation that begins here; with switch, go on in it."),
+    "conversation": Command(_conversation, "/conversation [all]", "List the turns; with all, compacted ones, too."),
+    "replay": Command(_replay, "/replay [N|all]", "Show the last turns again."),
+    "history": Command(_history, "/history", "Show everything that was said."),
+    "last": Command(_last, "/last", "Show the last answer."),
+    "rewind": Command(_rewind, "/rewind N [--files]", "Keep turns 1 to N; -N drops the last N, 0 all; files too."),
+    "clear": Command(_clear, "/clear", "Drop all turns; a system message stays."),
+    "retry": Command(_retry, "/retry", "Take the last message back, and send it again."),
+    "compact": Command(_compact, "/compact [FOCUS]", "Replace the beginning by a summary, which attends to FOCUS."),
+    "memory": Command(_memory, "/memory [rm NAME]", "List what is remembered here; with rm, forget one of it."),
+    "undo": Command(_undo, "/undo", "Undo the last change."),
+    "redo": Command(_redo, "/redo", "Do again what was undone last."),
+    "save": Command(_save, "/save [FILE]", "Write what was said as Markdown."),
+    "snapshot": Command(_snapshot, "/snapshot", "Write the full state as JSON into the folder for temporary files."),
+    "delete": Command(_delete, "/delete ID|all", "Delete a conversation, or all that are completed."),
+    "quit": Command(_quit, "/quit", "Leave. Everything is saved."),
 }
 """The commands by name, in the order in which they are listed."""

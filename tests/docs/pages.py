@@ -52,6 +52,7 @@ RUNS_WITH = {
     "docs/adapters/openai-agents.md": "agents",
     "docs/adapters/opentelemetry.md": "opentelemetry.sdk.trace",
     "docs/adapters/pydantic-ai.md": "pydantic_ai",
+    "docs/how-to/build-a-repl.md": "pydantic_ai",
     "docs/how-to/give-it-a-model.md": "anthropic",
     "docs/how-to/record-an-agent.md": "pydantic_ai",
     "docs/how-to/keep-secrets-out.md": "detect_secrets",
@@ -116,6 +117,9 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ),
     ("docs/how-to/review-the-ddl.md", "CREATE SCHEMA flue AUTHORIZATION app;"): (
         "PostgreSQL's own; tests/migrations runs the like"
+    ),
+    ("docs/how-to/build-a-repl.md", "flue-py repl --model anthropic:claude-sonnet-4-5"): (
+        "needs a provider; tests/agents runs the command with a server of its own"
     ),
     (
         "docs/conformance.md",

@@ -46,6 +46,7 @@ CALLS: dict[str, list[list[str]]] = {
     "sessions": [[], ["--scope", HOSTILE]],
     "browse": [["nowhere"], [HOSTILE]],
     "serve": [["--http", HOSTILE], ["--token-file", HOSTILE_NAME]],
+    "repl": [["--resume", HOSTILE, "--model", HOSTILE], ["--model", HOSTILE, "--replay", HOSTILE]],
     "show": [
         ["SESSION"], ["SESSION", "{first}"], ["SESSION", "{last}"], ["SESSION", "{call}"],
         ["SESSION", "{call}", "--around", "3"], ["SESSION", "{custom}"], ["SESSION", "--path"],

@@ -335,7 +335,7 @@ async def test_two_who_talk_to_one_session_lose_nothing(talk: Conversation) -> N
 
 async def test_help_lists_every_command_and_others_are_refused(talk: Conversation) -> None:
     lines = (await typed(talk, "/help")).splitlines()
-    assert [line.split()[0] for line in lines] == [f"/{name}" for name in COMMANDS]
+    assert [line.split()[0] for line in lines] == ["/help", *(f"/{name}" for name in COMMANDS)]
     assert await typed(talk, "/dance\x1b") == "There is no command /dance\ufffd; /help lists them."
     assert (await run_command(talk, "/quit")).is_over
 

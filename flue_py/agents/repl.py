@@ -1,0 +1,320 @@
+"""The REPL: a person's lines in, the answers of an agent out, each step stored before it has effects.
+
+`Repl` knows no terminal: `flue_py.cli.agents` reads the lines, and is the `Screen`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mimetypes
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+
+from pydantic_ai import Agent
+from pydantic_ai.messages import (
+    AgentStreamEvent,
+    BinaryContent,
+    FunctionToolCallEvent,
+    FunctionToolResultEvent,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    UserContent,
+    UserPromptPart,
+)
+
+from flue_py.adapters.messages import to_pydantic_ai
+from flue_py.agents.instructions import instructions_of
+from flue_py.agents.recorded import Recorded
+from flue_py.core.json import Frozen, JsonObject
+from flue_py.core.kinds import message_text
+from flue_py.core.model import Model as CompactionModel
+from flue_py.errors import FlueError, UnreadableFile, shown
+from flue_py.render.lines import counted, one_line, printable, text_of
+from flue_py.render.tools import call_line, read_call
+from flue_py.render.views import bill_lines, budget_lines, minute
+from flue_py.runtime.conversation import BY, COMMANDS, Command, Conversation, run_command
+from flue_py.sessions.session import Session
+from flue_py.system import read_beginning
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+    from pydantic_ai.tools import RunContext
+
+NAME = "repl"
+"""The agent in the ledger, and the field of a session's metadata that has the model."""
+
+Result = TypeVar("Result")
+Prompt: TypeAlias = "str | Sequence[UserContent]"
+
+_RESULT_CHARACTERS = 200
+_MOST_BYTES = 20_000_000
+
+
+class Opened(Frozen, eq=False):
+    """A model by its name: for the agent, and for compactions.
+
+    ``explain`` returns the error of ours for one that a call of it raised; None if neither it nor its provider failed.
+    """
+
+    name: str
+    model: Model
+    summarizer: CompactionModel
+    explain: Callable[[Exception], Exception | None]
+
+
+class Screen(Protocol):
+    """The terminal, or whatever stands for it."""
+
+    def write(self, text: str, style: str = "") -> None:
+        """Show a text as it is, in a style of rich."""
+
+    async def ask(self, question: str) -> str:
+        """Return the answer of the person; "" if there is nobody to ask."""
+
+
+class Repl:
+    """A conversation with an agent. Each line is a command, or the person's next words.
+
+    ``open_model`` returns the model of a name, and raises `FlueError`. ``draft`` has the words of a turn that had no
+    answer: the person may want to say them again.
+    """
+
+    def __init__(
+        self, conversation: Conversation, model: Opened, open_model: Callable[[str], Opened], screen: Screen
+    ) -> None:
+        self.conversation = conversation
+        self.draft = ""
+        self._model = model
+        self._open_model = open_model
+        self._screen = screen
+        self._instructions = ""
+        self._pictures: list[BinaryContent] = []
+        self._work: asyncio.Task[object] | None = None
+        self._use(model)
+        own = {
+            "switch": (self._switch, "/switch ID", COMMANDS["switch"].summary),
+            "model": (self._show_model, "/model [NAME]", "Show the model, or go on with another."),
+            "image": (self._add_image, "/image FILE", "Send a picture with the next message."),
+            "cost": (self._cost, "/cost", "Show the tokens and the money of this conversation, by model."),
+            "budget": (self._budget, "/budget [N|$N]", "List the budgets, or allow N tokens or dollars in all."),
+        }
+        self.commands = {name: Command(_method(run), usage, summary) for name, (run, usage, summary) in own.items()}
+        self.commands = {**COMMANDS, **self.commands}
+
+    @property
+    def session(self) -> Session:
+        """The session of the conversation."""
+        return self.conversation.session
+
+    @property
+    def folder(self) -> Path:
+        """The folder that the agent works in: that of the session, or of this process."""
+        folder = Path(self.session.info.cwd or ".")
+        return (folder if folder.is_dir() else Path()).absolute()
+
+    # -- lines --------------------------------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Show the session and the model, and the last turns of a conversation that goes on."""
+        self._line(f"flue-py {NAME}: session {self.session.id}, /help lists the commands", "dim")
+        self._line(await self._take_up(), "dim")
+        turns = await self.session.turns()
+        if turns:
+            self._line(await self.conversation.resume_text())
+        if turns and not any(entry.role == "assistant" for entry in await self.conversation.history(turns=1)):
+            self._line("Your last message has no answer; /retry sends it again.", "yellow")
+
+    async def run(self, line: str) -> bool:
+        """Do as a line says; return whether to go on. Never raises a `FlueError`."""
+        self.draft = ""
+        line = line.strip()
+        if not line.startswith("/"):
+            if line:
+                await self._say(self._with_pictures(line))
+            return True
+        reply = await self._interruptible(run_command(self.conversation, line, self.commands))
+        if reply is None:
+            self._line("Interrupted.", "yellow")
+            return True
+        if reply.text:
+            self._line(reply.text)
+        if reply.resend is not None:
+            await self._say(_prompt_of(reply.resend))
+        return not reply.is_over
+
+    async def prompt(self) -> str:
+        """Return the text before the person's next words: the number of the turn. O(path)."""
+        await self.session.refresh()
+        return f"{len(await self.session.turns()) + 1}> "
+
+    def interrupt(self) -> None:
+        """Have the turn or the command end that runs now, if there is one."""
+        if self._work is not None:
+            self._work.cancel()
+
+    async def _interruptible(self, work: Coroutine[None, None, Result]) -> Result | None:
+        """Return the result of some work; None if it was interrupted. Raises its errors."""
+        self._work = task = asyncio.create_task(work)
+        try:
+            await asyncio.wait([task])
+        finally:
+            self._work = None
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+        return None if task.cancelled() else task.result()
+
+    def _line(self, text: str, style: str = "") -> None:
+        self._screen.write(f"{printable(text)}\n", style)
+
+    # -- a turn -------------------------------------------------------------------------------------------------------
+
+    async def _say(self, prompt: Prompt) -> None:
+        """Have the agent answer. Whatever becomes of that, all that was said is stored."""
+        await self.session.refresh()
+        before = self.session.leaf_id
+        try:
+            if await self._interruptible(self._answered(prompt)) is None:
+                self._line("\nInterrupted.", "yellow")
+                await self._offer_again(before)
+        except Exception as error:  # noqa: BLE001 - the conversation goes on, whatever a client or a tool raises
+            problem = error if isinstance(error, FlueError) else self._model.explain(error) or error
+            self._line(f"\n{str(problem) or type(problem).__name__}", "red")
+            await self._offer_again(before)
+        self._screen.write("\n")
+
+    async def _answered(self, prompt: Prompt) -> object:
+        agent = Agent(
+            self._model.model,
+            name=NAME,
+            instructions=self._instructions,
+            capabilities=[Recorded(self.conversation.store, self.session)],
+        )
+        return await agent.run(prompt, conversation_id=self.session.id, event_stream_handler=self._show)
+
+    async def _offer_again(self, before: str | None) -> None:
+        """Take a question back that was not answered with a word, and offer it as the person's next words."""
+        await self.session.refresh()
+        turns = await self.session.turns()
+        entries = await self.conversation.history(turns=1)
+        is_answered = any(entry.role not in (None, "user") and entry.fields.get("content") for entry in entries)
+        if not turns or turns[-1].parent_id != before or is_answered:
+            return
+        await self.session.rewind(turns=-1, by=BY, why="there was no answer")
+        self.draft = message_text(turns[-1].fields)
+        self._line("There was no answer, so your message was taken back.", "yellow")
+
+    async def _show(self, ctx: RunContext[object], events: AsyncIterable[AgentStreamEvent]) -> None:
+        async for event in events:
+            if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
+                self._screen.write(printable(event.part.content))
+            elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
+                self._screen.write(printable(event.delta.content_delta))
+            elif isinstance(event, FunctionToolCallEvent):
+                self._line(f"\n· {call_line(read_call(event.part.tool_name, event.part.args_as_dict()))}", "cyan")
+            elif isinstance(event, FunctionToolResultEvent):
+                self._line(f"  {one_line(event.part.model_response_str(), _RESULT_CHARACTERS)}", "dim")
+
+    def _with_pictures(self, line: str) -> Prompt:
+        pictures, self._pictures = self._pictures, []
+        return [line, *pictures] if pictures else line
+
+    # -- sessions and models ------------------------------------------------------------------------------------------
+
+    async def _take_up(self) -> str:
+        """Go on with the session, with instructions as of now. Return the text to show."""
+        if model_in(self.session) is None:
+            await self._note_model()
+        self._instructions, failures = await instructions_of(self.conversation.store, self.session, self.folder)
+        return "\n".join([f"Model: {self._model.name}", *map(str, failures)])
+
+    def _use(self, model: Opened) -> None:
+        self._model = model
+        self.conversation.summarizer = model.summarizer
+
+    async def _note_model(self) -> None:
+        # Nobody is named, so that an undo passes over it.
+        await self.session.set_metadata({NAME: {"model": self._model.name}}, merge=True)
+
+    async def _switch(self, argument: str) -> str:
+        if not argument:
+            return f"Usage: {self.commands['switch'].usage}"
+        before = self.session
+        if not await self.conversation.switch(argument):
+            return "Already in this session."
+        problem = ""
+        name = model_in(self.session)
+        if name not in (None, self._model.name):
+            try:
+                self._use(self._open_model(name))
+            except FlueError as error:
+                problem = f"{name} cannot be opened: {error}\n"
+        model = problem + await self._take_up()
+        turns = counted(len(await self.session.turns()), "turn")
+        started = minute(self.session.info.created_at)
+        return f"Switched to: {self.session.id}  (was {before.id})\n{model}\n{turns} · started {started}"
+
+    async def _show_model(self, argument: str) -> str:
+        if argument and argument != self._model.name:
+            self._use(self._open_model(argument))
+            await self.session.refresh()
+            await self._note_model()
+        return f"Model: {self._model.name}"
+
+    async def _add_image(self, argument: str) -> str:
+        path = self.folder / argument
+        media_type = mimetypes.guess_type(path.name)[0] or ""
+        if not argument or not media_type.startswith("image/"):
+            return f"Usage: {self.commands['image'].usage}; a picture has a name such as plan.png."
+        data = await asyncio.to_thread(_bytes_in, path)
+        self._pictures.append(BinaryContent(data, media_type=media_type, identifier=path.name))
+        return f"{path.name} ({media_type}, {len(data):,} bytes) goes with your next message."
+
+    # -- money --------------------------------------------------------------------------------------------------------
+
+    async def _cost(self, argument: str) -> str:
+        report = await self.conversation.store.usage(self.session, group_by=("model",))
+        return "\n".join(text_of(line).rstrip() for line in bill_lines(report, ("model",)))
+
+    async def _budget(self, argument: str) -> str:
+        store = self.conversation.store
+        if argument.startswith("$"):
+            await store.set_budget(self.session, cost=argument[1:], spent_so_far="ledger")
+        elif argument.isascii() and argument.isdigit():
+            await store.set_budget(self.session, tokens=int(argument), spent_so_far="ledger")
+        elif argument:
+            return f"Usage: {self.commands['budget'].usage}"
+        budgets = await self.session.money.budgets()
+        if not budgets:
+            return "No budget covers this conversation."
+        return "\n".join(text_of(line).rstrip() for line in budget_lines(budgets))
+
+
+def model_in(session: Session) -> str | None:
+    """Return the name of the model that a session was talking to in a REPL; None if there was none."""
+    noted = session.metadata.get(NAME)
+    name = noted.get("model") if isinstance(noted, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def _method(run: Callable[[str], Awaitable[str]]) -> Callable[[Conversation, str], Awaitable[str]]:
+    return lambda _, argument: run(argument)
+
+
+def _prompt_of(message: JsonObject) -> Prompt:
+    """Return a stored message of a person as the framework takes it."""
+    parts = [part for request in to_pydantic_ai([message]).messages for part in request.parts]
+    return next((part.content for part in parts if isinstance(part, UserPromptPart)), "")
+
+
+def _bytes_in(path: Path) -> bytes:
+    try:
+        data = read_beginning(path, _MOST_BYTES + 1)
+    except OSError as error:
+        raise UnreadableFile(f"{shown(str(path))} cannot be read: {error.strerror or error}") from error
+    if data is None or len(data) > _MOST_BYTES:
+        raise UnreadableFile(f"{shown(str(path))} is no plain file, or has more than {_MOST_BYTES:,} bytes")
+    return data

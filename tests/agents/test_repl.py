@@ -1,0 +1,244 @@
+"""The REPL without a terminal: lines in, what is shown and stored out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.adapters.needed import needs
+
+needs("agents", "pydantic_ai.conversation_store")
+
+from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, UserPromptPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+import flue_py
+from flue_py.agents.repl import Opened, Repl
+from flue_py.core.model import FunctionModel as Summarizer
+from flue_py.errors import InvalidArgument, ModelUnavailable
+from flue_py.runtime.conversation import Conversation
+from tests.tables import inputs
+
+
+class Script:
+    """A model that streams the pieces of a list, one answer for each request, and notes what it was sent.
+
+    A piece that is an exception is raised; one that is an event is set, and nothing comes after it.
+    """
+
+    def __init__(self, *answers: list[Any]) -> None:
+        self.answers = [*answers]
+        self.requests: list[list[ModelMessage]] = []
+        self.info: AgentInfo | None = None
+
+    async def stream(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
+        self.requests.append(messages)
+        self.info = info
+        for piece in self.answers.pop(0):
+            if isinstance(piece, Exception):
+                raise piece
+            if isinstance(piece, asyncio.Event):
+                piece.set()
+                await asyncio.Event().wait()
+            yield piece
+
+    def opened(self, name: str = "script") -> Opened:
+        def explain(error: Exception) -> Exception | None:
+            return ModelUnavailable(f"explained: {error}") if isinstance(error, OSError) else None
+
+        model = FunctionModel(stream_function=self.stream, model_name=name)
+        return Opened(name, model, Summarizer(lambda _: "A summary."), explain)
+
+
+class Screen:
+    """A screen that is read by a test."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.answers: list[str] = []
+        self.questions: list[str] = []
+
+    def write(self, text: str, style: str = "") -> None:
+        self.text += text
+
+    async def ask(self, question: str) -> str:
+        self.questions.append(question)
+        return self.answers.pop(0) if self.answers else ""
+
+    def read(self) -> str:
+        text, self.text = self.text, ""
+        return text.strip()
+
+
+@asynccontextmanager
+async def talking(folder: Path, script: Script, *, key: str = "c") -> AsyncIterator[tuple[Repl, Screen]]:
+    """Yield a REPL on the session of a key, as a new process would have it."""
+
+    def open_model(name: str) -> Opened:
+        if name == "gone":
+            raise InvalidArgument("model: there is none of this name")
+        return script.opened(name)
+
+    async with flue_py.open(folder / "a.db") as store:
+        session = await store.open_session(key, mode="get_or_create", cwd=str(folder))
+        screen = Screen()
+        repl = Repl(Conversation(store, session), script.opened(), open_model, screen)
+        await repl.begin()
+        yield repl, screen
+
+
+async def path_of(repl: Repl) -> list[tuple[str, Any]]:
+    await repl.session.refresh()
+    path = await repl.session.get_active_path()
+    return [(entry.role or entry.kind, entry.fields.get("stopReason")) for entry in path]
+
+
+async def test_an_answer_is_streamed_and_stored_and_a_new_process_goes_on(tmp_path: Path) -> None:
+    script = Script(["One", " moment.\x1b[2J"], ["Two."], ["Three."])
+    async with talking(tmp_path, script) as (repl, screen):
+        assert screen.read().startswith(f"flue-py repl: session {repl.session.id}")
+        assert await repl.prompt() == "1> "
+        assert await repl.run("Well?")
+        assert screen.read() == "One moment.\ufffd[2J"
+        assert await repl.run("/retry")
+        assert screen.read() == "> Well?\nTwo."
+        assert await repl.prompt() == "2> "
+        assert not await repl.run("/quit")
+        assert screen.read() == f"flue-py show {repl.session.id} --history"
+    async with talking(tmp_path, script) as (repl, screen):
+        assert screen.read().endswith("c: 1 turn\n> Well?\nTwo.")
+        await repl.run("And?")
+        said = [part.content for message in script.requests[-1] for part in message.parts]
+        assert said == ["Well?", "Two.", "And?"]
+        assert await path_of(repl) == [("user", None), ("assistant", None)] * 2
+
+
+@inputs(
+    "pieces, shown, path, draft",
+    [
+        (["Half", asyncio.Event()], "Half\nInterrupted.", [("user", None), ("assistant", "aborted")], ""),
+        ([asyncio.Event()], "Interrupted.\nThere was no answer, so your message was taken back.", [], "Go."),
+        ([OSError("no line")], "explained: no line\nThere was no answer, so your message was taken back.", [], "Go."),
+        (["Half", ValueError("odd")], "Half\nodd", [("user", None), ("assistant", "aborted")], ""),
+    ],
+)
+async def test_a_turn_that_ends_early_loses_nothing_that_was_said(
+    pieces: list[Any], shown: str, path: list[Any], draft: str, tmp_path: Path
+) -> None:
+    script = Script(pieces, ["Fine."])
+    async with talking(tmp_path, script) as (repl, screen):
+        screen.read()
+        turn = asyncio.create_task(repl.run("Go."))
+        if isinstance(pieces[-1], asyncio.Event):
+            await pieces[-1].wait()
+            repl.interrupt()
+        assert await turn
+        assert screen.read() == shown
+        assert await path_of(repl) == path
+        assert repl.draft == draft
+        await repl.run("Again.")
+        assert screen.read() == "Fine."
+        assert await path_of(repl) == [*path, ("user", None), ("assistant", None)]
+        assert (await repl.conversation.store.verify()).problems == []
+
+
+async def test_switching_says_what_it_goes_on_with_and_takes_the_model_along(tmp_path: Path) -> None:
+    script = Script(["One."], ["Two."], ["Three."])
+    async with talking(tmp_path, script, key="first") as (repl, screen):
+        await repl.run("Well?")
+        await repl.run("/model other")
+        first = repl.session
+    async with talking(tmp_path, script, key="second") as (repl, screen):
+        second = repl.session
+        rows = {
+            "/switch": "Usage: /switch ID",
+            f"/switch {second.id.upper()}": "Already in this session.",
+            "/switch nobody": "no session has the id or key 'nobody'",
+        }
+        screen.read()
+        for line, reply in rows.items():
+            await repl.run(line)
+            assert reply in screen.read()
+            assert repl.session is second
+        await repl.run("/switch first")
+        started = first.info.created_at.strftime("%Y-%m-%d %H:%M")
+        assert screen.read() == (
+            f"Switched to: {first.id}  (was {second.id})\nModel: other\n1 turn · started {started}"
+        )
+        await repl.run("And?")
+        assert await repl.conversation.model() == "other"
+        assert len(script.requests[-1]) == 3
+        # A model that is gone is no reason to stay.
+        await second.set_metadata({"repl": {"model": "gone"}})
+        screen.read()
+        await repl.run("/switch second")
+        assert "gone cannot be opened: model: there is none of this name\nModel: other\n0 turns" in screen.read()
+        await repl.run("/model gone")
+        await repl.run("/model")
+        assert screen.read() == "model: there is none of this name\nModel: other"
+
+
+async def test_rules_and_memories_are_read_anew_when_a_conversation_is_taken_up(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    folder = tmp_path / "src"
+    folder.mkdir()
+    script = Script(["One."], ["Two."], ["Three."])
+    seen = []
+    for number in range(3):
+        async with talking(folder, script) as (repl, _):
+            await repl.run("Well?")
+            assert script.info is not None
+            seen.append(script.info.instructions or "")
+            (tmp_path / "AGENTS.md").write_text(f"Outer rule {number}.")
+            (folder / "AGENTS.md").write_text(f"Inner rule {number}.")
+            await repl.conversation.store.remember("colour", f"Green {number}", project=str(folder))
+            session_id = repl.session.id
+    assert all(f"- Session: {session_id}" in text for text in seen)
+    assert "Outer rule" not in seen[0]
+    for number, text in enumerate(seen[1:]):
+        assert text.index(f"Outer rule {number}.") < text.index(f"Inner rule {number}.") < text.index(f"Green {number}")
+
+
+async def test_a_picture_goes_with_the_next_message_and_comes_with_a_retry(tmp_path: Path) -> None:
+    (tmp_path / "plan.png").write_bytes(b"\x89PNG")
+    script = Script(["A plan."], ["A plan."], ["None."])
+    async with talking(tmp_path, script) as (repl, screen):
+        for line in ("/image", "/image notes.txt", "/image gone.png"):
+            screen.read()
+            await repl.run(line)
+            assert "goes with" not in screen.read()
+        await repl.run("/image plan.png")
+        await repl.run("What is this?")
+        await repl.run("/retry")
+        await repl.run("And now?")
+        prompts = [sent[-1].parts[-1] for sent in script.requests]
+    pictures = []
+    for prompt in prompts:
+        assert isinstance(prompt, UserPromptPart)
+        content = [prompt.content] if isinstance(prompt.content, str) else prompt.content
+        pictures.append([part.data for part in content if isinstance(part, BinaryContent)])
+    assert pictures == [[b"\x89PNG"], [b"\x89PNG"], []]
+    assert isinstance(script.requests[0][-1], ModelRequest)
+
+
+async def test_a_budget_that_is_set_in_the_conversation_ends_it(tmp_path: Path) -> None:
+    script = Script(["One."], ["Two."])
+    async with talking(tmp_path, script) as (repl, screen):
+        await repl.run("Well?")
+        screen.read()
+        await repl.run("/cost")
+        assert screen.read().splitlines()[1].split()[:2] == ["script", "1"]
+        for line, reply in {
+            "/budget": "No budget covers this conversation.",
+            "/budget many": "Usage: /budget [N|$N]",
+            "/budget 10": "-",
+        }.items():
+            await repl.run(line)
+            assert reply in screen.read()
+        await repl.run("And?")
+        assert "budget" in screen.read()
+        assert len(script.requests) == 1
+        assert repl.draft == "And?"
