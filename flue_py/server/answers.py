@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -171,6 +171,55 @@ class Budgets(Struct, rename="camel"):
 
     budgets: list[BudgetRow]
     next_after: Text
+
+
+class ConversationRow(Struct):
+    """A conversation of OpenAI's form; ``created_at`` is in seconds since 1970."""
+
+    id: str
+    object: Literal["conversation"]
+    created_at: int
+    metadata: dict[str, str]
+
+
+class ConversationDeletion(Struct):
+    """The conversation that was deleted."""
+
+    id: str
+    object: Literal["conversation.deleted"]
+    deleted: bool
+
+
+class ConversationItem(Struct):
+    """An item of OpenAI's form, with the fields of its type."""
+
+    id: str
+    type: str
+
+
+class Items(Struct):
+    """A page of items; ``last_id`` is the ``after`` of the next."""
+
+    object: Literal["list"]
+    data: list[ConversationItem]
+    first_id: Text
+    last_id: Text
+    has_more: bool
+
+
+class ErrorFields(Struct):
+    """The fields of an error: ``code`` is its name, ``param`` the parameter or the field that is wrong."""
+
+    message: str
+    type: Literal["invalid_request_error", "server_error"]
+    param: Text
+    code: str
+
+
+class ConversationError(Struct):
+    """An error of OpenAI's form."""
+
+    error: ErrorFields
 
 
 class Problem(Struct, rename="camel"):

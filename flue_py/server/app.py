@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -27,15 +28,18 @@ from flue_py.core.operations import SessionEvent, seen_by
 from flue_py.core.sessions import SessionInfo
 from flue_py.errors import FlueError, InvalidArgument
 from flue_py.render import views
+from flue_py.server import conversations
 from flue_py.server.listener import SHORTEST_TOKEN, answer_at
 from flue_py.server.openapi import EVENTS, openapi_document
-from flue_py.server.routes import ROUTES, Call, Route
+from flue_py.server.routes import CONVERSATIONS, ROUTES, Call, Route
 from flue_py.sessions.store import Store
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 _log = logging.getLogger(__name__)
+
+_ROUTES = (*ROUTES, *conversations.ROUTES)
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -107,8 +111,20 @@ _STATUS: Sequence[tuple[tuple[type[FlueError], ...], int, str]] = (
 )
 
 
-def problem(status: int, code: str, detail: str, remedy: str, **more: object) -> Response:
-    """Return an error as a problem: its status, the name of the error, what happened and what to do."""
+_PARAMETER = re.compile(r"`\$\.([^`]+)`$|^([a-z][\w.\[\]]*): ")
+
+
+def problem(path: str, status: int, code: str, detail: str, remedy: str, **more: object) -> Response:
+    """Return an error as a problem: its status, the name of the error, a text and a remedy.
+
+    Below the path of conversations it is of the form that OpenAI's clients read.
+    """
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {"Retry-After": "1"} if status == 503 else {}
+    if path.startswith(CONVERSATIONS):
+        named = _PARAMETER.search(detail) if status == 400 else None
+        kind = "server_error" if status >= 500 else "invalid_request_error"
+        fields = {"message": f"{detail} {remedy}", "type": kind, "param": (named and named[1]) or (named and named[2])}
+        return Response(msgspec.json.encode({"error": {**fields, "code": code}}), status, headers, "application/json")
     document = {
         "type": "about:blank",
         "title": code,
@@ -118,38 +134,38 @@ def problem(status: int, code: str, detail: str, remedy: str, **more: object) ->
         "remedy": remedy,
         **more,
     }
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {"Retry-After": "1"} if status == 503 else {}
     return Response(msgspec.json.encode(document), status, headers, "application/problem+json")
 
 
-async def _problem_of(error: FlueError, call: Call) -> Response:
+async def _problem_of(error: FlueError, call: Call, path: str) -> Response:
     status, remedy = next((status, remedy) for kinds, status, remedy in _STATUS if isinstance(error, kinds))
     more: dict[str, object] = {}
     if isinstance(error, (errors.LeafConflict, errors.RevisionConflict)):
         session = await call.store.get_session(call.session_id)
         if session is not None:
             more = {"leafId": session.leaf_id, "revision": session.revision, "etag": etag_of(session.info)}
-    return problem(status, type(error).__name__, str(error), remedy, **more)
+    return problem(path, status, type(error).__name__, str(error), remedy, **more)
 
 
 def _refused(code: str, status: int, detail: str, remedy: str) -> HTTPException:
     return HTTPException(status, {"code": code, "detail": detail, "remedy": remedy})  # type: ignore[arg-type]
 
 
-async def _refusal(_: Request, error: Exception) -> Response:
+async def _refusal(request: Request, error: Exception) -> Response:
     """Answer what is refused here, or by starlette: a path that is not there, a method."""
     refusal = cast("HTTPException", error)
     refused: dict[str, str] = refusal.detail if isinstance(refusal.detail, dict) else {}
     code = refused.get("code", "NoSuchRoute" if refusal.status_code in (404, 405) else "BadRequest")
     detail, remedy = refused.get("detail", str(refusal.detail)), refused.get("remedy", "Look at GET /openapi.json.")
-    response = problem(refusal.status_code, code, detail, remedy)
+    response = problem(request.url.path, refusal.status_code, code, detail, remedy)
     response.headers.update(refusal.headers or {})
     return response
 
 
-async def _failed(_: Request, error: Exception) -> Response:
+async def _failed(request: Request, error: Exception) -> Response:
     _log.error("a request failed", exc_info=error)
-    return problem(500, "InternalError", "The server failed; what was acknowledged stays.", "Look at the server's log.")
+    text = "The server failed; what was acknowledged stays."
+    return problem(request.url.path, 500, "InternalError", text, "Look at the server's log.")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -203,19 +219,21 @@ Work: TypeAlias = Callable[[Call, Request], Awaitable[Response]]
 
 async def _answer(work: Work, store: Store, access: Access, seconds: float, request: Request) -> Response:
     narrowed = access.store_of(store, request.headers.get("authorization", ""))
+    path, names = request.url.path, request.path_params
     if narrowed is None:
-        return problem(401, "NoToken", "The token is missing or wrong.", "Send Authorization: Bearer TOKEN.")
-    call = Call(narrowed, request.path_params.get("session", ""), request.headers.get("idempotency-key"))
+        return problem(path, 401, "NoToken", "The token is missing or wrong.", "Send Authorization: Bearer TOKEN.")
+    key = request.headers.get("idempotency-key")
+    call = Call(narrowed, names.get("session", ""), key, item_id=names.get("item", ""))
     try:
         with anyio.fail_after(seconds):
             return await work(call, request)
     except FlueError as error:
-        return await _problem_of(error, call)
+        return await _problem_of(error, call, path)
     except msgspec.MsgspecError as error:
-        return problem(400, "InvalidArgument", str(error), "Change the request; nothing was changed.")
+        return problem(path, 400, "InvalidArgument", str(error), "Change the request; nothing was changed.")
     except TimeoutError:
         text = f"This took longer than {seconds:g} seconds, and may have happened."
-        return problem(503, "TimedOut", text, "Look, or try again with the same Idempotency-Key.")
+        return problem(path, 503, "TimedOut", text, "Look, or try again with the same Idempotency-Key.")
 
 
 async def _work(route: Route, limits: ServerLimits, call: Call, request: Request) -> Response:
@@ -284,7 +302,8 @@ async def _stream(call: Call, streams: Streams, request: Request) -> Response:
     if after and not seen_by(after).sessions.knows(session.id):
         raise InvalidArgument("Last-Event-ID: this is no event of this session; leave it out to begin at the first")
     if streams.open >= streams.most:
-        return problem(503, "TooManyStreams", f"{streams.most:,} streams are open.", "Try again when one has ended.")
+        text = f"{streams.most:,} streams are open."
+        return problem(request.url.path, 503, "TooManyStreams", text, "Try again when one has ended.")
     return EventStream(streams, call.store.events(sessions=[session.id], after=after, follow=True))
 
 
@@ -309,9 +328,8 @@ class _Guard:
         if self._is_ours(host) and all(name == host for name in names):
             await self._app(scope, receive, send)
             return
-        refusal = problem(
-            403, "OtherHost", "This host or origin is not served.", "Call the server by its name (--allow-host)."
-        )
+        text, remedy = "This host or origin is not served.", "Call the server by its name (--allow-host)."
+        refusal = problem(scope["path"], 403, "OtherHost", text, remedy)
         await refusal(scope, receive, send)
 
     def _is_ours(self, host: str) -> bool:
@@ -323,7 +341,7 @@ class _Guard:
 
 def make_app(store: Store, access: Access = Access(), limits: ServerLimits = ServerLimits()) -> ASGIApp:  # noqa: B008 - values
     """Return the app of a store, which stays the caller's to close."""
-    document = msgspec.json.encode(openapi_document(ROUTES, version("flue-py")))
+    document = msgspec.json.encode(openapi_document(_ROUTES, version("flue-py")))
 
     async def described(_: Request) -> Response:
         return Response(document, media_type="application/json")
@@ -335,7 +353,7 @@ def make_app(store: Store, access: Access = Access(), limits: ServerLimits = Ser
         answer = partial(_answer, work, store, access, limits.seconds)
         served.append(Served(path, answer, methods=[method]))
 
-    for route in ROUTES:
+    for route in _ROUTES:
         serve_at(route.path, route.method, partial(_work, route, limits))
     serve_at(EVENTS, "GET", lambda call, request: _stream(call, streams, request))
     handlers: Mapping[object, object] = {HTTPException: _refusal, Exception: _failed}

@@ -9,8 +9,8 @@ from typing import cast
 from msgspec.json import schema_components
 
 from flue_py.core.json import JsonObject
-from flue_py.server.answers import Problem
-from flue_py.server.routes import Route
+from flue_py.server.answers import ConversationError, Problem
+from flue_py.server.routes import CONVERSATIONS, Route
 
 EVENTS = "/v1/sessions/{session}/events"
 _REFERENCE = "#/components/schemas/{name}"
@@ -50,14 +50,15 @@ def _parameters(route: Route, query: object) -> list[JsonObject]:
     return [*rows, _KEY] if route.method == "POST" else rows
 
 
-def _problems() -> JsonObject:
-    problem: JsonObject = {"application/problem+json": {"schema": {"$ref": _REFERENCE.format(name="Problem")}}}
+def _problems(path: str) -> JsonObject:
+    kind, name = ("json", "ConversationError") if path.startswith(CONVERSATIONS) else ("problem+json", "Problem")
+    problem: JsonObject = {f"application/{kind}": {"schema": {"$ref": _REFERENCE.format(name=name)}}}
     return {code: {"description": text, "content": problem} for code, text in _PROBLEMS.items()}
 
 
 def _operation(route: Route, query: object) -> JsonObject:
     answer: JsonObject = {"schema": {"$ref": _REFERENCE.format(name=route.answer.__name__)}}
-    responses = _problems()
+    responses = _problems(route.path)
     responses[str(route.status)] = {"description": "Done.", "content": {"application/json": answer}}
     if route.has_etag:
         responses["304"] = {"description": "The session is as If-None-Match says."}
@@ -74,7 +75,7 @@ def _operation(route: Route, query: object) -> JsonObject:
 
 
 def _events() -> JsonObject:
-    responses = _problems()
+    responses = _problems(EVENTS)
     responses["200"] = {"description": "Events, as they come.", "content": {"text/event-stream": {}}}
     last: JsonObject = {"name": "Last-Event-ID", "in": "header", "schema": {"type": "string"}}
     session: JsonObject = {"name": "session", "in": "path", "required": True, "schema": {"type": "string"}}
@@ -84,8 +85,8 @@ def _events() -> JsonObject:
 
 def openapi_document(routes: Sequence[Route], version: str) -> JsonObject:
     """Return the document (OpenAPI 3.1) of these routes. O(routes)."""
-    types = [route.answer for route in routes] + [route.body for route in routes if route.body] + [Problem]
-    _, components = schema_components(types, ref_template=_REFERENCE)
+    types = [route.answer for route in routes] + [route.body for route in routes if route.body]
+    _, components = schema_components([*types, Problem, ConversationError], ref_template=_REFERENCE)
     paths: dict[str, JsonObject] = {}
     for route in routes:
         _, queries = schema_components([route.query], ref_template=_REFERENCE)

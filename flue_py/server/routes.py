@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from decimal import Decimal, InvalidOperation
 from hashlib import sha256
+from secrets import token_hex
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -41,6 +42,9 @@ Limit: TypeAlias = Annotated[int, Meta(ge=1, le=1000)]
 Leaf: TypeAlias = str | None | UnsetType
 Metadata: TypeAlias = dict[str, Any]
 
+CONVERSATIONS = "/v1/conversations"
+"""The path below which requests, answers and errors are of OpenAI's form."""
+
 
 class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
     """No parameters."""
@@ -53,6 +57,7 @@ class Call(Frozen):
     session_id: str
     key: str | None = None
     expected_revision: int | None = None
+    item_id: str = ""
 
     async def session(self) -> Session:
         """Return the session of the path. Raises `SessionNotFound`, for one of another tenant, too. One point read."""
@@ -154,8 +159,10 @@ async def list_sessions(call: Call, query: SessionsQuery, _: None) -> JsonObject
     return rows | row_of(page, "next_cursor damaged")
 
 
-def session_id_of(scope: str | None, key: str) -> str:
+def session_id_of(scope: str | None, key: str | None) -> str:
     """Return the id of the session that a request with this idempotency key makes: the same for each retry."""
+    if key is None:
+        return token_hex(16)
     return sha256(f"{scope or ''}\0{key}".encode()).hexdigest()[:32]
 
 

@@ -16,6 +16,7 @@ import httpx
 
 from flue_py.errors import InvalidArgument
 from flue_py.server.app import read_tokens
+from flue_py.server.conversations import ROUTES as CONVERSATIONS
 from flue_py.server.listener import checked_address
 from flue_py.server.openapi import EVENTS
 from flue_py.server.routes import ROUTES
@@ -121,23 +122,25 @@ def test_two_tenants_never_see_each_other(server: Server) -> None:
         name, missing = path.rpartition("/")[2], "0" * 32
         entry = ann.get(path).json()["leafId"]
         bodies = {"messages": message("x"), "move": {"to": entry}, "budget": {"tokens": 1}}
+        bodies |= {"items": {"items": [{"role": "user", "content": "x"}]}, "{session}": {"metadata": {}}}
         queries = {"request": {"target": "anthropic"}}
-        for method, route in [*((route.method, route.path) for route in ROUTES), ("GET", EVENTS)]:
+        for method, route in [*((route.method, route.path) for route in (*ROUTES, *CONVERSATIONS)), ("GET", EVENTS)]:
             last = route.rpartition("/")[2]
             answers = [
                 bob.request(
                     method,
-                    route.replace("{session}", session),
+                    route.replace("{session}", session).replace("{item}", f"msg_{entry}"),
                     json=bodies.get(last, {}) if method in ("POST", "PUT") else None,
                     params=queries.get(last, {"words": "secret"} if last == "search" else {}),
-                ).text.replace(session, "ID")
+                )
                 for session in (name, missing)
             ]
+            texts = [answer.text.replace(id, "ID") for answer, id in zip(answers, (name, missing), strict=True)]
             if "{session}" in route:
-                assert answers[0] == answers[1]
-                assert '"status":404' in answers[0]
+                assert texts[0] == texts[1]
+                assert answers[0].status_code == 404
             elif method == "GET":
-                assert not any(word in answers[0] for word in (name, entry, "secret of ann", '"ann"')), route
+                assert not any(word in texts[0] for word in (name, entry, "secret of ann", '"ann"')), route
         for route, query in (("search", {"words": "secret"}), ("usage", {})):
             answers = [
                 bob.get(f"/v1/{route}", params=query | {"session": session}).text.replace(session, "ID")

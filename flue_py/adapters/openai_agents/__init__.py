@@ -36,6 +36,7 @@ from msgspec.structs import replace
 
 import flue_py.sync
 from flue_py.adapters.common import Access, Target, Work, find_session, key_of, metadata_of
+from flue_py.adapters.items import OTHER, SHAPE, Call, entries_of, items_of
 from flue_py.adapters.openai_agents import layout
 from flue_py.compaction.material import CompactionSummary, Complete, SummaryReply, SummaryRequest, summarize
 from flue_py.compaction.plan import (
@@ -419,7 +420,7 @@ async def listed(store: Store, below: Below) -> list[Branch]:
         branches.append(
             Branch(
                 branch_id=name,
-                message_count=sum(len(layout.items_of(item)) for item in shown_items),
+                message_count=sum(len(items_of(item)) for item in shown_items),
                 user_turns=len(await layout.turns_of(session)),
                 is_current=name == below.branch,
                 created_at=session.info.created_at.isoformat(),
@@ -548,7 +549,7 @@ async def planned(
     size = estimate_context_tokens(items).tokens
     if not force and not should_compact(size, compaction.context_window, compaction.settings):
         return None
-    if any(item.role == layout.OTHER for item in items):
+    if any(item.role == OTHER for item in items):
         # Encrypted items cannot be summarized.
         return None
     latest, pins = await session.compactions.latest(), await session.marks.pins()
@@ -689,7 +690,7 @@ async def _branch(
 
 
 def _chained(
-    rows: Sequence[_Row], session_id: str, branch: str, parent: str | None, usage: dict[int, list[layout.Call]]
+    rows: Sequence[_Row], session_id: str, branch: str, parent: str | None, usage: dict[int, list[Call]]
 ) -> tuple[list[NewEntry], list[str]]:
     """Return rows as a chain of entries, and the id that each row ends with. Each turn has the calls it paid for."""
     names: dict[str, str] = {}
@@ -698,7 +699,7 @@ def _chained(
     for turn, grouped in groupby(rows, key=lambda row: row.turn):
         group = list(grouped)
         calls = usage.get(turn, []) if turn is not None else []
-        group_entries = layout.entries_of([row.item for row in group], names, calls)
+        group_entries = entries_of([row.item for row in group], names, calls)
         for number, entry in enumerate(group_entries):
             row = group[min(number, len(group) - 1)]
             # An entry for calls without an answer comes behind the rows of its turn.
@@ -759,17 +760,17 @@ class _Source:
             rows = self._file.execute(plain, [session_id]).fetchall()
         return list(self._read(rows))
 
-    def usage(self, session_id: str, branch: str) -> dict[int, list[layout.Call]]:
+    def usage(self, session_id: str, branch: str) -> dict[int, list[Call]]:
         """Return the calls that each turn of a branch paid for: as many as there were, the first with their sum."""
         if not self._has_branches:
             return {}
         query = """SELECT user_turn_number, requests, input_tokens, output_tokens, total_tokens, input_tokens_details,
             output_tokens_details FROM turn_usage WHERE session_id = ? AND branch_id = ?"""
-        calls: dict[int, list[layout.Call]] = {}
+        calls: dict[int, list[Call]] = {}
         for turn, requests, taken, output, total, of_input, of_output in self._file.execute(
             query, [session_id, branch]
         ):
-            whole: layout.Call = {
+            whole: Call = {
                 "input_tokens": taken,
                 "output_tokens": output,
                 "total_tokens": total,
@@ -834,7 +835,7 @@ class Sent:
             else:
                 messages.append(Said(message, entry_id=item.entry_id))
         # Reasoning under another beginning has been left out already: here nobody knows system and tools.
-        sent = wire_request(layout.SHAPE, messages, model=self._model, keeps_stale_reasoning=True)
+        sent = wire_request(SHAPE, messages, model=self._model, keeps_stale_reasoning=True)
         return replace(
             request,
             target=sent.target,
@@ -881,7 +882,7 @@ async def ending(session: Session, wanted: int | None) -> list[Shown]:
     O(items wanted), and the entries between results and their calls.
     """
     if wanted is None or wanted >= _ALL:
-        return [(item, layout.items_of(item)) for item in await session.build_context_entries()]
+        return [(item, items_of(item)) for item in await session.build_context_entries()]
     # A read of the end never begins between a call and its result, so it may return fewer than were asked for.
     size = wanted + _MORE
     while True:
@@ -890,7 +891,7 @@ async def ending(session: Session, wanted: int | None) -> list[Shown]:
         missing = wanted
         while missing > 0 and len(shown) < len(entries):
             last = entries[-1 - len(shown)]
-            shown.append((last, layout.items_of(last)))
+            shown.append((last, items_of(last)))
             missing -= len(shown[-1][1])
         is_all = not entries or entries[0].kind == COMPACTION or entries[0].entry.depth + len(entries) <= size
         if missing <= 0 or is_all:
@@ -929,7 +930,7 @@ async def replaced(
     stored one, `InvalidEntry`. O(context).
     """
     shown = await session.build_context_entries(leaf=leaf)
-    groups = [layout.items_of(item_group) for item_group in shown]
+    groups = [items_of(item_group) for item_group in shown]
     surplus = sum(map(len, groups)) - wanted
     at = 0
     while surplus and len(groups[at]) <= surplus:
@@ -946,7 +947,7 @@ async def replaced(
     async with store.atomic() as batch:
         batch.move_leaf(session, to, why="items replaced", expected_leaf=leaf)
         if before or items:
-            batch.append_entries(session, layout.entries_of([*before, *items], {}))
+            batch.append_entries(session, entries_of([*before, *items], {}))
 
 
 async def _is_divided(session: Session, last: ContextEntry, leaf: str | None) -> bool:
@@ -1075,7 +1076,7 @@ class FlueSession:
         usage = None if run is None else run.usage
         up_to = None if usage is None else counted(usage)
         calls = [] if usage is None else self._paid(self._spending.unbooked(usage))
-        entries = layout.entries_of(items, self._names, calls, self._model)
+        entries = entries_of(items, self._names, calls, self._model)
         if len(self._names) > _NAMES:
             self._names.clear()
         is_written = not entries

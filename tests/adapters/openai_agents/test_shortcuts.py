@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flue_py import providers as wire
-from flue_py.adapters.openai_agents import layout as shortcuts
+from flue_py.adapters import items as shortcuts
 from flue_py.errors import InvalidEntry
 from flue_py.providers.base import close_difference
 from tests.adapters.openai_agents.test_session import ITEMS
