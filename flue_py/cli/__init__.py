@@ -45,7 +45,10 @@ SECTIONS = {
         "serve": "Answer on HTTP: sessions, appends, search, events.",
         "mcp": "Let agents search and read sessions (MCP).",
     },
-    "Run agents": {"repl": "Talk to an agent, each step stored."},
+    "Run agents": {
+        "repl": "Talk to an agent, each step stored.",
+        "run": "Have several agents work on a task, turn by turn.",
+    },
     "Write": {
         "new": "Create a session, and the database if it is missing.",
         "append": "Append a message, as a text or as JSON.",

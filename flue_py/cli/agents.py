@@ -2,17 +2,48 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import secrets
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import click
 
 from flue_py.cli import command as cli
 from flue_py.cli.command import Answer
-from flue_py.cli.main import Place
-from flue_py.db.files import make_private_folder
-from flue_py.errors import MissingExtra
+from flue_py.cli.main import Place, absolute
+from flue_py.core.json import JsonObject
+from flue_py.core.sessions import SessionInfo
+from flue_py.db.files import make_private_folder, write_private, write_whole
+from flue_py.errors import FlueError, InvalidArgument, MissingExtra, SessionNotFound
+from flue_py.lazy import lazy_module
+from flue_py.render.lines import Line, counted, one_line
+from flue_py.render.views import bill_lines
 from flue_py.runtime.conversation import REPLAYED_TURNS
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
+from flue_py.system import in_full
+from flue_py.transfer.export import write_transcript
+
+if TYPE_CHECKING:
+    from flue_py import models
+    from flue_py.agents import config as configs
+    from flue_py.agents import presets
+    from flue_py.agents import run as runs
+    from flue_py.agents.config import RunConfig
+    from flue_py.agents.run import RunReport
+else:
+    models = lazy_module("flue_py.models")
+    configs = lazy_module("flue_py.agents.config")
+    presets = lazy_module("flue_py.agents.presets")
+    runs = lazy_module("flue_py.agents.run")
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The repl command.
@@ -47,3 +78,228 @@ def repl(
 
     talk(cli.opening(place, threads=None), model, base_url=base_url, resume=resume, replay=replay, scope=scope)
     return Answer()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The run command.
+
+_CODES = {"complete": 0, "paused": 0, "rate_limited": 7, "failed": 1}
+"""The exit codes of outcomes; all others are something that was refused: 8."""
+
+_COMPACTION = ("Compaction:", "  Mode: window        # no call of a model", "  TokenBudget: 80000")
+
+
+def _check(options: SimpleNamespace) -> None:
+    cli.refuse(options.config is None and options.resume is None, "name a CONFIG, or --resume a run")
+    cli.refuse(options.task is not None and options.task_file is not None, "give TASK, or --task-file")
+    has_task = options.task is not None or options.task_file is not None
+    cli.refuse(not (has_task or options.check or options.resume is not None), "give a TASK, or --task-file")
+    cli.refuse(options.check and options.config is None, "--check is for a CONFIG")
+
+
+@cli.command(check=_check)
+@click.argument("config", required=False)
+@click.argument("task", required=False)
+@click.option("--task-file", metavar="FILE", help="A file with the task.")
+@click.option("--check", is_flag=True, help="Check CONFIG, and run nothing.")
+@click.option("--resume", metavar="[ID]", is_flag=False, flag_value="", help="Go on with a run; without ID choose one.")
+@click.option("--hitl", is_flag=True, help="Ask a person after every turn.")
+@click.option("--ci", is_flag=True, help="Exit code 2 if a contract does not hold at the end.")
+@click.option("--work-dir", metavar="FOLDER", help="Where the agents work (default: here).")
+@click.option("--output", metavar="FILE", help="Write a transcript, as Markdown.")
+def run(
+    place: Place,
+    as_json: bool,
+    config: str | None,
+    task: str | None,
+    task_file: str | None,
+    check: bool,
+    resume: str | None,
+    hitl: bool,
+    ci: bool,
+    work_dir: str | None,
+    output: str | None,
+) -> Answer:
+    """Run the agents of CONFIG, a file of YAML or JSON, on TASK, until they are done.
+
+    Every step is stored before it has effects: a run that ends in any way goes on with --resume, also with another
+    CONFIG, and with a TASK that is said in addition. A complete run goes on with a TASK alone. Functions of CONFIG are
+    imported, also from its own folder. The answer of a person may come from elsewhere: flue-py append ID TEXT.
+
+    At the end the chart of the contexts is written to .flue-py/logs in the folder of the agents. Exit codes: 0 if the
+    run is complete or paused, 8 if a limit or the provider stopped it, 7 if its rate is limited, 1 for an error, of
+    which a dump is written beside the database; what was done stays. Needs the extra agents.
+
+    With --json, one line: sessionId, outcome (complete, paused, tokens, cost, budget, context_exceeded, rate_limited,
+    refused or failed), reason, turns, usage (as of usage --by agent), failedContracts (name, reason), dump and chart
+    (files, or null). With --check: agents.
+    """
+    if find_spec("pydantic_ai") is None:
+        raise MissingExtra("agents", "flue-py run")
+    folder = Path(absolute(work_dir or "."))
+    settings = None if config is None else _config(config)
+    if check and settings is not None:
+        names = [agent.name for agent in settings.agents]
+        return cli.said(f"{config}: {counted(len(names), 'agent')}", {"agents": [*names]})
+    text = task if task_file is None else _text_in(task_file)
+
+    async def work() -> Answer:
+        if resume is not None:
+            cli.require_database(place)
+        elif place.is_file:
+            make_private_folder(Path(place.target).parent)
+        async with cli.opening(place, threads=None) as store:
+            if resume is None:
+                session = await runs.begin(store, text or "", folder=folder, config_path=absolute(config or ""))
+            else:
+                session = await _resumed(store, resume, text)
+            chosen = settings or _config(session.info.config_path or "")
+            return await _run(store, session, chosen, place, SimpleNamespace(**options))
+
+    options = {"folder": folder, "as_json": as_json, "hitl": hitl, "ci": ci, "output": output}
+    return asyncio.run(work())
+
+
+def _config(path: str) -> RunConfig:
+    cli.refuse(not path, "this run names no CONFIG of its own; give one")
+    config = configs.read_config(path)
+    folder = str(Path(absolute(path)).parent)
+    if folder not in sys.path:
+        # Beside the file lie the functions that it names.
+        sys.path.insert(0, folder)
+    return config
+
+
+def _text_in(file: str) -> str:
+    try:
+        return Path(in_full(file)).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(f"--task-file {file}: {error}") from error
+
+
+async def _resumed(store: Store, name: str, text: str | None) -> Session:
+    """Return the session of a run, with a further task. Raises `SessionNotFound`, `InvalidArgument`."""
+    session = await store.find_session(name or await _chosen(store))
+    if text is not None:
+        await runs.say(session, text)
+    elif session.info.completed_us is not None:
+        raise InvalidArgument(f"run {session.id} is complete; give a TASK to go on with it")
+    return session
+
+
+async def _chosen(store: Store) -> str:
+    """Return the id of the run that a person chooses of those that are not complete, newest first."""
+    page = await store.list_sessions(completed=False, metadata=runs.RUN_METADATA, limit=20)
+    if not page.sessions:
+        raise SessionNotFound("", detail="no run is incomplete; sessions --all lists the others")
+    lines = [*map(_listed, page.sessions)]
+    if not sys.stdin.isatty():
+        raise InvalidArgument("--resume: name one of these runs: " + "; ".join(lines))
+    cli.print_lines([((f"{number}  {line}", ""),) for number, line in enumerate(lines, 1)], err=True)
+    number = cli.choose("Which one", len(lines))
+    return page.sessions[number - 1].id
+
+
+def _listed(info: SessionInfo) -> str:
+    return f"{info.id}  {one_line(info.title or info.first_message or '', 60)}"
+
+
+async def _run(store: Store, session: Session, config: RunConfig, place: Place, options: SimpleNamespace) -> Answer:
+    def tell(text: str, style: str) -> None:
+        lines: list[Line] = [((line, style),) for line in text.splitlines()]
+        cli.print_lines(lines, err=options.as_json or style == "yellow")
+
+    name = presets.needs_summarizer(config)
+    run = runs.Run(
+        store,
+        config,
+        session,
+        folder=options.folder,
+        summarizer=None if name is None else models.open_model(name),
+        tell=tell,
+        ask=cli.ask_line if options.hitl else None,
+    )
+    tell(f"session {session.id}", "dim")
+    report = await run.go()
+    dump = _dump(place, report) if report.outcome == "failed" and report.error is not None else None
+    if report.outcome != "complete":
+        for line in _advice(report, dump):
+            tell(line, "yellow")
+    chart = await _charted(session, config, options.folder, tell)
+    if options.output is not None:
+        await write_transcript(session, options.output, overwrite=True)
+    code = 2 if options.ci and report.failed_contracts else _CODES.get(report.outcome, 8)
+    row = {**_row(report), "dump": dump, "chart": chart}
+    if options.as_json:
+        cli.print_line(row)
+        return Answer(code=code)
+    return Answer(lambda: _summary(report, chart), code=code)
+
+
+def _advice(report: RunReport, dump: str | None) -> list[str]:
+    """Return the lines about a run that is not complete: why, and how to go on."""
+    lines = [f"{report.outcome.replace('_', ' ')}: {report.reason}"]
+    if report.outcome == "context_exceeded":
+        lines += ["The context window is exceeded. Add this to the configuration, if it has no such section:"]
+        lines += _COMPACTION
+    if dump is not None:
+        lines.append(f"Crash dump: {dump}")
+    return [*lines, f"Resume with: flue-py run --resume {report.session_id}"]
+
+
+def _dump(place: Place, report: RunReport) -> str | None:
+    """Write the errors that ended a run beside the database, and return the path; None if even that fails."""
+    now = datetime.now(UTC)
+    home = Path(place.target).parent if place.is_file else Path(in_full("~/.flue-py"))
+    chain: list[JsonObject] = []
+    error: BaseException | None = report.error
+    while error is not None and len(chain) < 20:
+        trace = traceback.format_tb(error.__traceback__)
+        chain.append({"type": type(error).__name__, "message": str(error), "traceback": [*trace]})
+        error = error.__cause__ or error.__context__
+    row: JsonObject = {"sessionId": report.session_id, "time": now.isoformat(), "errors": [*chain]}
+    try:
+        make_private_folder(home / "crashdumps")
+        path = home / "crashdumps" / f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(4)}.json"
+        return write_private(str(path), json.dumps(row, indent=2))
+    except (FlueError, OSError) as failure:
+        cli.tell(f"the crash dump could not be written: {failure}")
+        return None
+
+
+async def _charted(session: Session, config: RunConfig, folder: Path, tell: Callable[[str, str], None]) -> str | None:
+    """Write the chart of the contexts and its data, if there are any, and return the path of the chart."""
+    warn_at, cutover_at = config.context_budget.warn_at, config.context_budget.cutover_at
+    logs = folder / ".flue-py" / "logs"
+    try:
+        snapshots = await session.reports.snapshots(warn_at=warn_at, cutover_at=cutover_at)
+        if not snapshots:
+            return None
+        make_private_folder(logs)
+        write_whole(logs / f"ctx_snapshots_{session.id}.jsonl", snapshots.encode(), overwrite=True)
+        chart = logs / f"ctx_viz_{session.id}.html"
+        page = await session.reports.html(warn_at=warn_at, cutover_at=cutover_at)
+        write_whole(chart, page.encode(), overwrite=True)
+    except (FlueError, OSError) as failure:
+        tell(f"the chart could not be written: {failure}", "yellow")
+        return None
+    return str(chart)
+
+
+def _row(report: RunReport) -> JsonObject:
+    return {
+        "sessionId": report.session_id,
+        "outcome": report.outcome,
+        "reason": report.reason,
+        "turns": report.turns,
+        "usage": report.usage.to_json(),
+        "failedContracts": [{"name": name, "reason": why} for name, why in report.failed_contracts],
+    }
+
+
+def _summary(report: RunReport, chart: str | None) -> Sequence[Line]:
+    """Return how a run ended, the table of its agents, and where the chart is."""
+    lines: list[Line] = [((f"{report.outcome}: {report.reason}, {counted(report.turns, 'turn')}", "bold"),)]
+    lines += bill_lines(report.usage, ("agent",))
+    lines += [((f"✗ {name}: {why}", "yellow"),) for name, why in report.failed_contracts]
+    return lines if chart is None else [*lines, ((f"Context viz → {chart}", ""),)]

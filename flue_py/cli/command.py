@@ -310,6 +310,18 @@ def confirm(question: str) -> None:
     click.confirm(_flat(question), abort=True, err=True)
 
 
+def choose(question: str, most: int) -> int:
+    """Return the number from 1 on that a person chooses at the terminal. Raises `click.Abort`."""
+    number: int = click.prompt(_flat(question), type=click.IntRange(1, most), default=1, err=True)
+    return number
+
+
+async def ask_line(question: str) -> str | None:
+    """Return the line of standard input that answers a question; None at its end. It blocks."""
+    click.echo(_flat(question), nl=False, err=True)
+    return sys.stdin.readline() or None
+
+
 def print_lines(lines: Iterable[Line], *, paged: bool = False, err: bool = False) -> None:
     """Print lines, with styles if the output is a terminal that shows them (NO_COLOR is respected).
 

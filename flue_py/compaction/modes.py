@@ -884,7 +884,7 @@ class Lossless(Frozen):
         """Return a line for each contract: those that hold, then those that do not with their reason."""
         passed, failed = [], []
         for name, contract in self.contracts.items():
-            reason = await _reason(contract)
+            reason = await why_broken(contract)
             if reason is None:
                 passed.append(f"  ✓ {name}")
             else:
@@ -892,8 +892,8 @@ class Lossless(Frozen):
         return [*passed, *failed]
 
 
-async def _reason(contract: Contract) -> str | None:
-    """Return why a contract does not hold; None if it does."""
+async def why_broken(contract: Contract) -> str | None:
+    """Return why a contract does not hold, also the error that it raised; None if it holds."""
     try:
         verdict = contract()
         answer = await verdict if isawaitable(verdict) else verdict

@@ -45,6 +45,7 @@ CALLS: dict[str, list[list[str]]] = {
     "unbundle": [["{bundle}"], ["{odd}"]],
     "sessions": [[], ["--scope", HOSTILE]],
     "browse": [["nowhere"], [HOSTILE]],
+    "run": [["{odd}", "--check"], [HOSTILE, HOSTILE], ["--resume", HOSTILE]],
     "serve": [["--http", HOSTILE], ["--token-file", HOSTILE_NAME]],
     "repl": [["--resume", HOSTILE, "--model", HOSTILE], ["--model", HOSTILE, "--replay", HOSTILE]],
     "show": [

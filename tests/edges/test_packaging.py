@@ -108,6 +108,7 @@ NEEDED_BY = {
     "ormsgpack": "langgraph-checkpoint",
     "pydantic_ai": "pydantic-ai-slim",
     "pydantic_core": "pydantic",
+    "yaml": "pyyaml",
 }
 """Distributions by the first names of modules that they bring or need."""
 
