@@ -11,7 +11,9 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Seque
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
+from msgspec.structs import replace
 from pydantic_ai import Agent
+from pydantic_ai.capabilities import HandleDeferredToolCalls
 from pydantic_ai.messages import (
     AgentStreamEvent,
     BinaryContent,
@@ -28,9 +30,11 @@ from pydantic_ai.messages import (
 from flue_py.adapters.messages import to_pydantic_ai
 from flue_py.agents.instructions import instructions_of
 from flue_py.agents.recorded import Recorded
+from flue_py.agents.tools import FolderTools, SessionTools
 from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.kinds import message_text
 from flue_py.core.model import Model as CompactionModel
+from flue_py.db.folder import Folder
 from flue_py.errors import FlueError, UnreadableFile, shown
 from flue_py.render.lines import counted, one_line, printable, text_of
 from flue_py.render.tools import call_line, read_call
@@ -41,7 +45,7 @@ from flue_py.system import read_beginning
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
-    from pydantic_ai.tools import RunContext
+    from pydantic_ai.tools import DeferredToolApprovalResult, DeferredToolRequests, DeferredToolResults, RunContext
 
 NAME = "repl"
 """The agent in the ledger, and the field of a session's metadata that has the model."""
@@ -79,7 +83,8 @@ class Repl:
     """A conversation with an agent. Each line is a command, or the person's next words.
 
     ``open_model`` returns the model of a name, and raises `FlueError`. ``draft`` has the words of a turn that had no
-    answer: the person may want to say them again.
+    answer: the person may want to say them again. Unless ``allows_tools``, each call of a tool that reads, writes or
+    runs something waits for the person to allow it.
     """
 
     def __init__(
@@ -87,17 +92,23 @@ class Repl:
     ) -> None:
         self.conversation = conversation
         self.draft = ""
+        self.allows_tools = False
         self._model = model
         self._open_model = open_model
         self._screen = screen
         self._instructions = ""
         self._pictures: list[BinaryContent] = []
+        self._allowed: set[str] = set()
+        self._focus: str | None = None
         self._work: asyncio.Task[object] | None = None
         self._use(model)
         own = {
             "switch": (self._switch, "/switch ID", COMMANDS["switch"].summary),
             "model": (self._show_model, "/model [NAME]", "Show the model, or go on with another."),
             "image": (self._add_image, "/image FILE", "Send a picture with the next message."),
+            "tools": (self._tools, "/tools [on|off]", "Show which tools are allowed; allow all, or ask again."),
+            "files": (self._files, "/files", "List the checkpoints of files that tools edited."),
+            "diff": (self._diff, "/diff", "Show how the last turn has changed files."),
             "cost": (self._cost, "/cost", "Show the tokens and the money of this conversation, by model."),
             "budget": (self._budget, "/budget [N|$N]", "List the budgets, or allow N tokens or dollars in all."),
         }
@@ -175,33 +186,63 @@ class Repl:
     async def _say(self, prompt: Prompt) -> None:
         """Have the agent answer. Whatever becomes of that, all that was said is stored."""
         await self.session.refresh()
-        before = self.session.leaf_id
+        turns = len(await self.session.turns())
         try:
             if await self._interruptible(self._answered(prompt)) is None:
                 self._line("\nInterrupted.", "yellow")
-                await self._offer_again(before)
+                await self._offer_again(turns)
         except Exception as error:  # noqa: BLE001 - the conversation goes on, whatever a client or a tool raises
             problem = error if isinstance(error, FlueError) else self._model.explain(error) or error
             self._line(f"\n{str(problem) or type(problem).__name__}", "red")
-            await self._offer_again(before)
+            await self._offer_again(turns)
         self._screen.write("\n")
+        focus, self._focus = self._focus, None
+        if focus is not None:
+            await self.run(f"/compact {focus}")
 
     async def _answered(self, prompt: Prompt) -> object:
+        store, session, folder = self.conversation.store, self.session, Folder(self.folder)
+        await session.files.checkpoint(root=folder.path)
+        own = SessionTools(self.conversation, self._model.name, self._have_compacted).toolset()
+        coding = FolderTools(session, folder).toolset()
         agent = Agent(
             self._model.model,
             name=NAME,
             instructions=self._instructions,
-            capabilities=[Recorded(self.conversation.store, self.session)],
+            toolsets=[own, coding.approval_required(lambda ctx, tool, arguments: not self._may(tool.name))],
+            capabilities=[Recorded(store, session), HandleDeferredToolCalls(self._permit)],
         )
         return await agent.run(prompt, conversation_id=self.session.id, event_stream_handler=self._show)
 
-    async def _offer_again(self, before: str | None) -> None:
+    def _may(self, tool: str) -> bool:
+        return self.allows_tools or tool in self._allowed
+
+    async def _permit(self, ctx: RunContext[object], requests: DeferredToolRequests) -> DeferredToolResults:
+        """Ask the person about calls of tools that are not allowed yet."""
+        approvals: dict[str, bool | DeferredToolApprovalResult] = {}
+        for call in requests.approvals:
+            arguments = call.args_as_dict()
+            answer = "y"
+            if not self._may(call.tool_name):
+                # A command is shown whole, so that nobody allows its beginning.
+                subject = arguments.get("command") or call_line(read_call(call.tool_name, arguments))
+                answer = await self._screen.ask(f"Allow {printable(str(subject))}? [y]es, [n]o, [a]lways: ")
+                answer = answer.strip().lower()[:1]
+            if answer == "a":
+                self._allowed.add(call.tool_name)
+            approvals[call.tool_call_id] = answer in ("y", "a")
+        return requests.build_results(approvals=approvals)
+
+    def _have_compacted(self, focus: str) -> None:
+        self._focus = focus
+
+    async def _offer_again(self, turns_before: int) -> None:
         """Take a question back that was not answered with a word, and offer it as the person's next words."""
         await self.session.refresh()
         turns = await self.session.turns()
         entries = await self.conversation.history(turns=1)
         is_answered = any(entry.role not in (None, "user") and entry.fields.get("content") for entry in entries)
-        if not turns or turns[-1].parent_id != before or is_answered:
+        if len(turns) == turns_before or is_answered:
             return
         await self.session.rewind(turns=-1, by=BY, why="there was no answer")
         self.draft = message_text(turns[-1].fields)
@@ -272,6 +313,36 @@ class Repl:
         data = await asyncio.to_thread(_bytes_in, path)
         self._pictures.append(BinaryContent(data, media_type=media_type, identifier=path.name))
         return f"{path.name} ({media_type}, {len(data):,} bytes) goes with your next message."
+
+    # -- tools and files ----------------------------------------------------------------------------------------------
+
+    async def _tools(self, argument: str) -> str:
+        if argument in ("on", "off"):
+            self.allows_tools = argument == "on"
+            self._allowed.clear()
+        elif argument:
+            return f"Usage: {self.commands['tools'].usage}"
+        if self.allows_tools:
+            return "Tools may read, write and run everything in the folder."
+        return f"Allowed: {', '.join(sorted(self._allowed)) or 'no tool'}; each other call asks."
+
+    async def _files(self, argument: str) -> str:
+        checkpoints = await self.session.files.checkpoints()
+        rows = [
+            f"{point.entry_id}  {minute(point.created_at)}  {point.reason}  {counted(len(point.files), 'file')}"
+            for point in checkpoints
+            if point.files
+        ]
+        return "\n".join(rows) or "No tool has edited a file."
+
+    async def _diff(self, argument: str) -> str:
+        turns = await self.session.turns()
+        if not turns:
+            return "There are no turns yet."
+        files = self.session.files
+        back = await files.restore(turns[-1].parent_id, root=self.folder, dry_run=True)
+        changes = [replace(change, before=change.after, after=change.before) for change in back.changes]
+        return "".join(change.diff for change in changes).rstrip() or "Files are as they were before the last turn."
 
     # -- money --------------------------------------------------------------------------------------------------------
 

@@ -54,9 +54,16 @@ else:
 @click.option("--base-url", metavar="URL", help="The address of the provider, or of a server that speaks as it does.")
 @click.option("--resume", metavar="SESSION", type=cli.SESSION_NAME, help="Go on with a session, with its own model.")
 @click.option("--replay", metavar="N", type=click.IntRange(min=0), default=REPLAYED_TURNS, show_default=True)
+@click.option("--allow-tools", is_flag=True, help="Let the agent read, write and run without asking.")
 @cli.scope_option
 def repl(
-    place: Place, model: str | None, base_url: str | None, resume: str | None, replay: int, scope: str | None
+    place: Place,
+    model: str | None,
+    base_url: str | None,
+    resume: str | None,
+    replay: int,
+    allow_tools: bool,
+    scope: str | None,
 ) -> Answer:
     """Talk to an agent. Each message, answer and result of a tool is stored as soon as it is there.
 
@@ -76,7 +83,15 @@ def repl(
         cli.require_database(place)
     from flue_py.cli.terminal import talk
 
-    talk(cli.opening(place, threads=None), model, base_url=base_url, resume=resume, replay=replay, scope=scope)
+    talk(
+        cli.opening(place, threads=None),
+        model,
+        base_url=base_url,
+        resume=resume,
+        replay=replay,
+        tools=allow_tools,
+        scope=scope,
+    )
     return Answer()
 
 

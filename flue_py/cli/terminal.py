@@ -31,10 +31,11 @@ def talk(
     base_url: str | None,
     resume: str | None,
     replay: int,
+    tools: bool,
     scope: str | None,
 ) -> None:
     """Talk until the person leaves, in a new session or in ``resume``. Raises as `Store.find_session`, `open_model`."""
-    asyncio.run(_talk(opening, model, partial(_opened, base_url=base_url), resume, replay, scope))
+    asyncio.run(_talk(opening, model, partial(_opened, base_url=base_url), resume, replay, tools, scope))
 
 
 async def _talk(
@@ -43,6 +44,7 @@ async def _talk(
     open_model: Callable[[str], Opened],
     resume: str | None,
     replay: int,
+    tools: bool,
     scope: str | None,
 ) -> None:
     async with opening as whole:
@@ -56,6 +58,7 @@ async def _talk(
             session = await store.create_session(cwd=os.getcwd(), scope=scope)
         screen = _Terminal()
         repl = Repl(Conversation(store, session, replay=replay), opened, open_model, screen)
+        repl.allows_tools = tools
         await repl.begin()
         while (line := await screen.read(repl)) is not None and await _interruptible(repl, line):
             pass
@@ -93,7 +96,10 @@ class _Terminal:
     async def ask(self, question: str) -> str:
         if not sys.stdin.isatty():
             return ""
-        answer: str = await PromptSession[str]().prompt_async(question)
+        try:
+            answer: str = await PromptSession[str]().prompt_async(question)
+        except (KeyboardInterrupt, EOFError):
+            return ""
         return answer
 
     async def read(self, repl: Repl) -> str | None:

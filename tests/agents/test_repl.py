@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.adapters.needed import needs
 
 needs("agents", "pydantic_ai.conversation_store")
 
-from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, UserPromptPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 import flue_py
 from flue_py.agents.repl import Opened, Repl
@@ -93,7 +97,22 @@ async def talking(folder: Path, script: Script, *, key: str = "c") -> AsyncItera
 async def path_of(repl: Repl) -> list[tuple[str, Any]]:
     await repl.session.refresh()
     path = await repl.session.get_active_path()
-    return [(entry.role or entry.kind, entry.fields.get("stopReason")) for entry in path]
+    shown = [entry for entry in path if entry.kind == "message"]
+    return [(entry.role, entry.fields.get("stopReason")) for entry in shown]
+
+
+def calls(*calls: tuple[str, dict[str, Any]]) -> list[Any]:
+    """Return an answer that calls tools."""
+    return [
+        {number: DeltaToolCall(tool, json.dumps(arguments), tool_call_id=f"{tool}-{number}-{os.urandom(4).hex()}")}
+        for number, (tool, arguments) in enumerate(calls)
+    ]
+
+
+def results_in(script: Script) -> list[Any]:
+    """Return the results of tools in the last request."""
+    parts = [part for message in script.requests[-1] for part in message.parts]
+    return [part.content for part in parts if isinstance(part, ToolReturnPart)]
 
 
 async def test_an_answer_is_streamed_and_stored_and_a_new_process_goes_on(tmp_path: Path) -> None:
@@ -242,3 +261,103 @@ async def test_a_budget_that_is_set_in_the_conversation_ends_it(tmp_path: Path) 
         assert "budget" in screen.read()
         assert len(script.requests) == 1
         assert repl.draft == "And?"
+
+
+async def test_tools_wait_for_the_person_and_their_edits_go_back_with_the_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    (tmp_path / "a.txt").chmod(0o640)
+    monkeypatch.setenv("SOME_API_KEY", "sk-none-of-its-business")
+    edit = ("edit", {"path": "a.txt", "old": "two", "new": "three"})
+    script = Script(
+        calls(edit),
+        ["Not allowed."],
+        calls(("read", {"path": "a.txt", "first_line": 2}), edit, ("write", {"path": "new/b.txt", "text": "b"})),
+        calls(("shell", {"command": "cat a.txt; env | grep -c SOME_API_KEY; exit 3"})),
+        ["Done."],
+        calls(
+            ("read", {"path": "../other"}),
+            ("read", {"path": "gone.txt"}),
+            ("edit", {"path": "a.txt", "old": "no", "new": "x"}),
+            ("write", {"path": ".git/config", "text": "x"}),
+        ),
+        ["No."],
+    )
+    async with talking(tmp_path, script) as (repl, screen):
+        screen.answers = ["n", "y", "a", "y", "a"]
+        await repl.run("Edit it.")
+        assert (tmp_path / "a.txt").read_text() == "one\ntwo\n"
+        assert screen.questions == ["Allow edit a.txt +1 -1? [y]es, [n]o, [a]lways: "]
+        await repl.run("Now.")
+        assert "cat a.txt; env | grep -c SOME_API_KEY; exit 3? " in screen.questions[4]
+        read, edited, written, ran = results_in(script)[-4:]
+        assert (read, edited, written) == ("two\n", "Edited a.txt.", "Wrote new/b.txt, 1 characters.")
+        assert ran == "exit code 3\none\nthree\n0\n"
+        assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o640
+        screen.read()
+        await repl.run("/tools")
+        assert screen.read() == "Allowed: edit, shell; each other call asks."
+        await repl.run("/diff")
+        shown = screen.read()
+        assert "-two\n+three" in shown
+        assert "+b\n" in shown
+        await repl.run("/tools on")
+        await repl.run("Once more.")
+        assert len(screen.questions) == 5
+        outside, gone, unlike, private = results_in(script)[-4:]
+        assert "is no file in" in outside
+        assert gone == "there is no file gone.txt"
+        assert unlike == "the old text stands 0 times in a.txt, and not once"
+        assert "a file of git" in private
+        await repl.run("/rewind 1 --files")
+        assert (tmp_path / "a.txt").read_text() == "one\ntwo\n"
+        assert not (tmp_path / "new" / "b.txt").exists()
+        assert (await repl.conversation.store.verify()).problems == []
+
+
+async def test_the_agent_looks_at_its_own_session_and_has_it_compacted(tmp_path: Path) -> None:
+    words = "The build is red since the clock moved. " * 200
+    script = Script(
+        [words],
+        calls(
+            ("repl_session_current", {}),
+            ("repl_session_list", {}),
+            ("repl_session_read_event_log", {"last": 1_000}),
+            ("repl_session_read_event_log", {"session": "nobody"}),
+            ("repl_session_read_log", {"log": "app", "last": 1}),
+            ("repl_session_read_log", {"log": "provider_errors"}),
+            ("repl_session_read_log", {"log": "events", "last": 500}),
+        ),
+        ["Seen."],
+        ["More."],
+        calls(("compact_conversation", {"focus": "the clock"})),
+        ["It will be."],
+        ["After."],
+    )
+    async with talking(tmp_path, script, key="other") as (repl, screen):
+        await repl.run("First.")
+        other = repl.session
+    async with talking(tmp_path, script) as (repl, screen):
+        await repl.run("Who are you?")
+        assert screen.questions == []
+        current, listed, events, nobody, changes, errors, everything = results_in(script)
+        assert current["session"] == repl.session.id
+        assert current["stored_in"].endswith("a.db")
+        assert [line.endswith(" ◄ current") for line in listed.splitlines()] == [True, False]
+        rows = [json.loads(line) for line in events.splitlines()]
+        assert {row["session"] for row in rows} == {repl.session.id}
+        assert {"session_created", "turn_start", "tool_call"} <= {row["type"] for row in rows}
+        assert "'nobody'" in nobody
+        assert len(changes.splitlines()) == 1
+        assert errors == ""
+        assert {json.loads(line)["session"] for line in everything.splitlines()} == {repl.session.id, other.id}
+        await repl.run("/switch other")
+        await repl.run("Go on.")
+        screen.read()
+        await repl.run("Make room.")
+        assert "Compacted from" in screen.read()
+        await repl.run("Go on.")
+        sent = str(script.requests[-1])
+        assert "A summary." in sent
+        assert words not in sent
