@@ -28,7 +28,7 @@ from benchmarks.measuring import Message, body, make_messages, settle
 from benchmarks.raw import Raw
 from flue_py.core.sessions import STORED
 from flue_py.db import ops
-from flue_py.db.runner import Sources
+from flue_py.db.runner import Sources, written
 from flue_py.db.sqlite.file import SqliteTransaction, connect
 from flue_py.sessions.write import incoming_message
 
@@ -119,7 +119,8 @@ def placed(path: Path, messages: Sequence[Message]) -> float:
     with closing(connect(path, "full", read_only=True)) as connection:
         tx = Placing(connection, {})
         (session_id,) = connection.execute("SELECT id FROM sessions LIMIT 1").fetchone()
-        return per_call(lambda new: ops.append.append(tx, SOURCES, session_id, new, STORED, "raise", None), entries)
+        plan = ops.append.plan_append
+        return per_call(lambda new: written(tx, plan(tx, SOURCES, session_id, new, STORED, "raise", None)), entries)
 
 
 def per_call(function: Callable[[Any], object], arguments: Sequence[object]) -> float:

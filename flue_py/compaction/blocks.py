@@ -73,20 +73,9 @@ _TITLES_TOKENS = 60
 _WORD_CHARS = 120
 _SIGNS_OF_ERRORS = ("rror:", "rror[", "RROR", "xception:", "atal:", "ATAL:", "panic", "FAILED")
 _SIGNS_OF_DECISIONS = (
-    "cause",
-    "nstead of",
-    "ather than",
-    "ecid",
-    "ecision",
-    "onclu",
-    "urns out",
-    "urned out",
-    "he fix ",
-    "he plan ",
-    "he reason ",
-    "he solution ",
-    "he approach ",
-)
+    "cause", "nstead of", "ather than", "ecid", "ecision", "onclu", "urns out", "urned out",
+    "he fix ", "he plan ", "he reason ", "he solution ", "he approach ",
+)  # fmt: skip
 """Signs of lines that may say so, without first letters: finding them takes a hundredth of reading all text."""
 _QUOTES = "\"'.,;:!?[]{}<>*#=-–—"
 

@@ -601,20 +601,9 @@ class DeleteTree(Write[Deletion]):
 
 
 OnSession: TypeAlias = (
-    AppendEntries
-    | ForkSession
-    | CreateTask
-    | LinkTask
-    | EndTask
-    | MoveLeaf
-    | Navigate
-    | Undo
-    | Redo
-    | UpdateSession
-    | SetLabel
-    | SetPin
-    | DeleteTree
-)
+    AppendEntries | ForkSession | CreateTask | LinkTask | EndTask | MoveLeaf | Navigate | Undo
+    | Redo | UpdateSession | SetLabel | SetPin | DeleteTree
+)  # fmt: skip
 """An operation on a session that is named."""
 Operation: TypeAlias = CreateSession | OnSession
 Outcome: TypeAlias = Appended | SessionInfo | Moved | Navigated | Deletion | tuple[str, ...] | None

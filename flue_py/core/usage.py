@@ -488,47 +488,37 @@ def _by_tier(**kinds: Kind) -> Mapping[str, Node]:
     return fields
 
 
+def _all(node: Node, *names: str) -> Mapping[str, Node]:
+    """Return fields that are the same under several names."""
+    return dict.fromkeys(" ".join(names).split(), node)
+
+
+_CACHE_READ = Field(Kind.CACHE_READ, holds_cache=True)
 _INPUT: Mapping[str, Node] = {
-    "input": Field(Kind.INPUT),
-    "input_tokens": Field(Kind.INPUT),
-    "prompt_tokens": Field(Kind.INPUT, holds_cache=True),
-    "request_tokens": Field(Kind.INPUT, holds_cache=True),
-    "prompt_token_count": Field(Kind.INPUT, holds_cache=True),
-    "total_input_tokens": Field(Kind.INPUT, holds_cache=True),
-    "tool_use_prompt_token_count": Field(Kind.MORE_INPUT),
-    "total_tool_use_tokens": Field(Kind.MORE_INPUT),
+    **_all(Field(Kind.INPUT), "input input_tokens"),
+    **_all(Field(Kind.INPUT, holds_cache=True), "prompt_tokens request_tokens prompt_token_count total_input_tokens"),
+    **_all(Field(Kind.MORE_INPUT), "tool_use_prompt_token_count total_tool_use_tokens"),
 }
 _OUTPUT: Mapping[str, Node] = {
-    "output": Field(Kind.OUTPUT),
-    "output_tokens": Field(Kind.OUTPUT),
-    "completion_tokens": Field(Kind.OUTPUT),
-    "response_tokens": Field(Kind.OUTPUT),
-    "candidates_token_count": Field(Kind.OUTPUT),
-    "response_token_count": Field(Kind.OUTPUT),
-    "total_output_tokens": Field(Kind.OUTPUT),
-    "reasoning": Field(Kind.REASONING),
-    "reasoning_tokens": Field(Kind.REASONING),
-    "reasoning_output_tokens": Field(Kind.REASONING),
-    "output_reasoning_tokens": Field(Kind.REASONING),
-    "thoughts_token_count": Field(Kind.THOUGHTS),
-    "total_thought_tokens": Field(Kind.THOUGHTS),
+    **_all(
+        Field(Kind.OUTPUT),
+        "output output_tokens completion_tokens response_tokens candidates_token_count response_token_count",
+        "total_output_tokens",
+    ),
+    **_all(Field(Kind.REASONING), "reasoning reasoning_tokens reasoning_output_tokens output_reasoning_tokens"),
+    **_all(Field(Kind.THOUGHTS), "thoughts_token_count total_thought_tokens"),
 }
 _CACHE: Mapping[str, Node] = {
-    "cache_read": Field(Kind.CACHE_READ),
-    "cache_read_input_tokens": Field(Kind.CACHE_READ),
-    "cache_read_tokens": Field(Kind.CACHE_READ, holds_cache=True),
-    "cached_tokens": Field(Kind.CACHE_READ, holds_cache=True),
-    "cached_input_tokens": Field(Kind.CACHE_READ, holds_cache=True),
-    "cached_content_token_count": Field(Kind.CACHE_READ, holds_cache=True),
-    "prompt_cache_hit_tokens": Field(Kind.CACHE_READ, holds_cache=True),
+    **_all(Field(Kind.CACHE_READ), "cache_read cache_read_input_tokens"),
+    **_all(
+        _CACHE_READ,
+        "cache_read_tokens cached_tokens cached_input_tokens cached_content_token_count prompt_cache_hit_tokens",
+        "total_cached_tokens",
+    ),
     "prompt_cache_miss_tokens": FREE,
-    "total_cached_tokens": Field(Kind.CACHE_READ, holds_cache=True),
-    "cache_write": Field(Kind.CACHE_WRITE),
-    "cache_write_input_tokens": Field(Kind.CACHE_WRITE),
-    "cache_creation_input_tokens": Field(Kind.CACHE_WRITE),
+    **_all(Field(Kind.CACHE_WRITE), "cache_write cache_write_input_tokens cache_creation_input_tokens"),
     "cache_write_tokens": Field(Kind.CACHE_WRITE, holds_cache=True),
-    "cache_write_1h": Field(Kind.CACHE_WRITE_1H),
-    "cache_write_1h_tokens": Field(Kind.CACHE_WRITE_1H),
+    **_all(Field(Kind.CACHE_WRITE_1H), "cache_write_1h cache_write_1h_tokens"),
     "cache_details": {
         ROWS: Rows("ttl", ("input_tokens",)),
         "5m": Field(Kind.CACHE_WRITE_5M),
@@ -545,28 +535,21 @@ _BY_LIFETIME: Mapping[str, Node] = {
 }
 _OF_INPUT: Mapping[str, Node] = {
     **_modalities("input"),
-    "cached_tokens": Field(Kind.CACHE_READ, holds_cache=True),
-    "cache_read": Field(Kind.CACHE_READ, holds_cache=True),
-    "cache_read_tokens": Field(Kind.CACHE_READ, holds_cache=True),
+    **_all(_CACHE_READ, "cached_tokens cache_read cache_read_tokens"),
     "cache_creation": Field(Kind.MORE_CACHE_WRITE, holds_cache=True),
-    "cache_creation_tokens": Field(Kind.CACHE_WRITE, holds_cache=True),
-    "cache_write_tokens": Field(Kind.CACHE_WRITE, holds_cache=True),
+    **_all(Field(Kind.CACHE_WRITE, holds_cache=True), "cache_creation_tokens cache_write_tokens"),
     "ephemeral_5m_input_tokens": Field(Kind.CACHE_WRITE_5M, holds_cache=True),
     "ephemeral_1h_input_tokens": Field(Kind.CACHE_WRITE_1H, holds_cache=True),
     # There is one published price of what OpenAI writes, which is kept for 30 minutes.
     "cache_write_tokens_details": {"ttl_30m_tokens": FREE, "ttl_12h_tokens": Count(), ANY: Count()},
-    "cached_tokens_details": FREE,
     "cache_creation_token_details": _BY_LIFETIME,
-    "no_cache_tokens": FREE,
+    **_all(FREE, "cached_tokens_details no_cache_tokens"),
     **_by_tier(cache_read=Kind.CACHE_READ, cache_creation=Kind.CACHE_WRITE),
 }
 _OF_OUTPUT: Mapping[str, Node] = {
     **_modalities("output"),
-    "reasoning_tokens": Field(Kind.REASONING),
-    "reasoning": Field(Kind.REASONING),
-    "thinking_tokens": Field(Kind.REASONING),
-    "accepted_prediction_tokens": FREE,
-    "rejected_prediction_tokens": FREE,
+    **_all(Field(Kind.REASONING), "reasoning_tokens reasoning thinking_tokens"),
+    **_all(FREE, "accepted_prediction_tokens rejected_prediction_tokens"),
     **_by_tier(reasoning=Kind.REASONING),
 }
 
@@ -578,24 +561,14 @@ FIELDS: Mapping[str, Node] = {
     **_OUTPUT,
     **_CACHE,
     **_TOTAL,
-    "prompt_tokens_details": _OF_INPUT,
-    "input_tokens_details": _OF_INPUT,
-    "input_token_details": _OF_INPUT,
-    "completion_tokens_details": _OF_OUTPUT,
-    "output_tokens_details": _OF_OUTPUT,
-    "output_token_details": _OF_OUTPUT,
-    "candidates_tokens_details": _modalities("output"),
-    "response_tokens_details": _modalities("output"),
-    "input_tokens_by_modality": _modalities("input"),
-    "output_tokens_by_modality": _modalities("output"),
-    "tool_use_prompt_tokens_details": _modalities("input"),
-    "tool_use_tokens_by_modality": _modalities("input"),
+    **_all(_OF_INPUT, "prompt_tokens_details input_tokens_details input_token_details"),
+    **_all(_OF_OUTPUT, "completion_tokens_details output_tokens_details output_token_details"),
+    **_all(_modalities("input"), "input_tokens_by_modality tool_use_prompt_tokens_details tool_use_tokens_by_modality"),
+    **_all(_modalities("output"), "candidates_tokens_details response_tokens_details output_tokens_by_modality"),
     # Frameworks: how often, and how long
     REQUESTS: _term(REQUESTS, "0", "1"),
-    **dict.fromkeys(("tool_calls", "calls", "turns", "num_turns", "steps", "duration_ms"), FREE),
-    "cache_tokens_details": FREE,
-    "cached_tokens_by_modality": FREE,
-    "initial_input_tokens": FREE,
+    **_all(FREE, "tool_calls calls turns num_turns steps duration_ms"),
+    **_all(FREE, "cache_tokens_details cached_tokens_by_modality initial_input_tokens"),
     # pydantic-ai
     "details": {
         **_OF_OUTPUT,
@@ -619,13 +592,10 @@ FIELDS: Mapping[str, Node] = {
     # Gemini, Interactions API
     "grounding_tool_count": {ROWS: Rows("type", ("count",)), ANY: Count("grounded_searches")},
     # xAI
-    "server_side_tool_usage": {ANY: Count()},
-    "server_side_tool_usage_details": {ANY: Count()},
-    "num_server_side_tools_used": Count(),
-    "num_sources_used": Count(),
+    **_all({ANY: Count()}, "server_side_tool_usage server_side_tool_usage_details"),
+    **_all(Count(), "num_server_side_tools_used num_sources_used"),
     # Perplexity
-    "num_search_queries": Count(),
-    "citation_tokens": Count(),
+    **_all(Count(), "num_search_queries citation_tokens"),
     # Cohere: the number billed, beside "tokens", which has all of them
     "billed_units": {"input_tokens": Field(Kind.INPUT), "output_tokens": Field(Kind.OUTPUT), ANY: Count()},
     # Ours: terms as they were read from another shape

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.ledger import Amounts, Budget, HeldAmount, Recorded, Reservation
+from flue_py.core.ledger import Amounts, Budget, Recorded, Reservation
 from flue_py.core.operations import (
     Committed,
     CreateTask,
@@ -50,7 +50,6 @@ from flue_py.core.sessions import (
     ScopeContents,
     Seen,
     SessionFilter,
-    SessionHead,
     SessionInfo,
     SessionKind,
     SessionPage,
@@ -60,7 +59,7 @@ from flue_py.core.sessions import (
 from flue_py.core.usage import CallDifference, PaidCall
 from flue_py.db import ops, sql
 from flue_py.db.keys import Key, KeyedRunner, Keys, Rekeyed
-from flue_py.db.runner import Backup, Runner, Sources, Transaction, WordIndex
+from flue_py.db.runner import Backup, Plan, Runner, Sources, Transaction, WordIndex, written
 from flue_py.db.schema import FORMAT_VERSION
 from flue_py.errors import CorruptStore, StoreClosed
 from flue_py.lazy import lazy_module
@@ -93,6 +92,17 @@ def _read(
 
     async def method(self: Backend, /, *args: P.args, **kwargs: P.kwargs) -> Result:
         return await self._runner.read(lambda tx: function()(tx, *args, **kwargs), loose=loose)
+
+    return method
+
+
+def _read_at(
+    function: Callable[[], Callable[Concatenate[Transaction, Sources, P], Result]],
+) -> Callable[Concatenate[Backend, P], Coroutine[object, object, Result]]:
+    """Do the same with a function that takes the time from the store's sources."""
+
+    async def method(self: Backend, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        return await self._runner.read(lambda tx: function()(tx, self._sources, *args, **kwargs))
 
     return method
 
@@ -284,12 +294,11 @@ class Backend:
         listing = Listing(scope, kind, where, ordering)
         return await self._runner.read(lambda tx: ops.sessions.list_sessions(tx, listing, limit, cursor), loose=True)
 
-    async def session_heads(self) -> Sequence[SessionHead]:
-        """Return the head of every session, for a search, most recently active last.
+    session_heads = _read(lambda: ops.sessions.session_heads, loose=True)
+    """Return the head of every session, for a search, most recently active last.
 
-        Raises `CorruptStore` if one has no counts. O(sessions), of which little is read.
-        """
-        return await self._runner.read(ops.sessions.session_heads, loose=True)
+    Raises `CorruptStore` if one has no counts. O(sessions), of which little is read.
+    """
 
     stored_bytes = _read(lambda: ops.sessions.stored_bytes)
     """Return how many bytes the payloads of the entries take that each session has added, by id; those it lacks have 0.
@@ -530,13 +539,26 @@ class Backend:
         `CallConflict` for a paid call that was reported before with other numbers. O(entries).
         """
         arguments = (self._sources, session_id, entries, expected, on_conflict, idempotency_key)
-        if entries and self._lands:
-            landed = await self._runner.land(session_id, self._with_values(ops.append.plan_append, *arguments))
-            if landed is not None:
-                return landed
-        return await self._runner.write(
-            self._with_values(ops.append.append, *arguments), repeatable=idempotency_key is not None
+        return await self._carry_out(
+            ops.append.plan_append, session_id, bool(entries), idempotency_key is not None, *arguments
         )
+
+    async def _carry_out(
+        self,
+        function: Callable[Concatenate[Transaction, P], Plan[Result] | Result],
+        session_id: str,
+        lands: bool,
+        repeatable: bool,
+        /,
+        *values: P.args,
+        **named: P.kwargs,
+    ) -> Result:
+        """Write the plan of a function, in one round trip where it ``lands`` and the database can do that."""
+        plan = self._with_values(function, *values, **named)
+        landed = await self._runner.land(session_id, plan) if lands and self._lands else None
+        if landed is not None:
+            return landed
+        return await self._runner.write(lambda tx: written(tx, plan(tx)), repeatable=repeatable)
 
     recall_append = _read(lambda: ops.append.recall_append)
     """Return the first result of the append under this key; None if there was none.
@@ -631,13 +653,7 @@ class Backend:
         session that has been deleted since. O(1): one row; with an id, O(sessions of the tree).
         """
         arguments = (self._sources, session_id, at, new, expected, idempotency_key, scope)
-        if self._lands:
-            landed = await self._runner.land(session_id, self._with_values(ops.sessions.plan_fork, *arguments))
-            if landed is not None:
-                return landed
-        return await self._runner.write(
-            self._with_values(ops.sessions.fork, *arguments), repeatable=idempotency_key is not None
-        )
+        return await self._carry_out(ops.sessions.plan_fork, session_id, True, idempotency_key is not None, *arguments)
 
     set_label = _does(SetLabel)
     """Label an entry that the session sees, in one revision; None or "" clears.
@@ -992,38 +1008,28 @@ class Backend:
     calls + calls in the period). They raise `InvalidArgument` where its zone is not known.
     """
 
-    async def get_budget(self, budget_id: str) -> Budget | None:
-        """Return a budget, or None. Raises nothing of its own. O(its reservations)."""
-        return await self._runner.read(lambda tx: ops.ledger.get_budget(tx, self._sources, budget_id))
+    get_budget = _read_at(lambda: ops.ledger.get_budget)
+    """Return a budget, or None. Raises nothing of its own. O(its reservations)."""
 
-    async def list_budgets(
-        self, *, scope: str | None, scope_prefix: str = "", after: str | None, limit: int
-    ) -> list[Budget]:
-        """Return up to ``limit`` budgets that were made after the one named, in the order they were made.
+    list_budgets = _read_at(lambda: ops.ledger.list_budgets)
+    """Return up to ``limit`` budgets that were made after the one named, in the order they were made.
 
-        With a scope, those of the scope and of its sessions; all of them have scopes that begin with the prefix. Raises
-        `BudgetNotFound` if ``after`` is gone. O(budgets and their reservations).
-        """
-        return await self._runner.read(
-            lambda tx: ops.ledger.list_budgets(tx, self._sources, scope, scope_prefix, after, limit)
-        )
+    With a scope, those of the scope and of its sessions; all of them have scopes that begin with the prefix. Raises
+    `BudgetNotFound` if ``after`` is gone. O(budgets and their reservations).
+    """
 
-    async def covering_budgets(self, session_id: str, *, by_ledger: bool = False) -> list[Budget]:
-        """Return the budgets that cover a session, in the order they were made.
+    covering_budgets = _read_at(lambda: ops.ledger.covering_budgets)
+    """Return the budgets that cover a session, in the order they were made.
 
-        With ``by_ledger``, ``spent`` is the amount that the ledger has of the sessions it covers. Raises nothing of its
-        own. O(sessions above + budgets and their reservations); with ``by_ledger`` also O(their calls).
-        """
-        return await self._runner.read(
-            lambda tx: ops.ledger.covering_budgets(tx, self._sources, session_id, by_ledger=by_ledger)
-        )
+    With ``by_ledger``, ``spent`` is the amount that the ledger has of the sessions it covers. Raises nothing of its
+    own. O(sessions above + budgets and their reservations); with ``by_ledger`` also O(their calls).
+    """
 
-    async def held_amounts(self, budget_id: str) -> list[HeldAmount]:
-        """Return the amounts held in a budget: in order of expiry, then of reservation id.
+    held_amounts = _read_at(lambda: ops.ledger.held_amounts)
+    """Return the amounts held in a budget: in order of expiry, then of reservation id.
 
-        Raises `BudgetNotFound`. O(reservations in the budget).
-        """
-        return await self._runner.read(lambda tx: ops.ledger.held_amounts(tx, self._sources, budget_id))
+    Raises `BudgetNotFound`. O(reservations in the budget).
+    """
 
     budgets_reached = _read(lambda: ops.ledger.budgets_reached)
     """Return, of pairs of a budget's id and an amount, when its spending came to that amount.
@@ -1057,9 +1063,8 @@ class Backend:
             ops.ledger.reserving(self._sources, session_id, amounts, ttl_us), repeatable=True
         )
 
-    async def get_reservation(self, reservation_id: str) -> Reservation | None:
-        """Return a reservation as it stands, or None. Raises nothing of its own. O(its budgets)."""
-        return await self._runner.read(lambda tx: ops.ledger.get_reservation(tx, self._sources, reservation_id))
+    get_reservation = _read_at(lambda: ops.ledger.get_reservation)
+    """Return a reservation as it stands, or None. Raises nothing of its own. O(its budgets)."""
 
     commit_reservation = _write_at(lambda: ops.ledger.commit_reservation, repeatable=True)
     """Book the used amounts, in full, and give back the reserved ones.

@@ -507,11 +507,17 @@ def random_id() -> str:
     return os.urandom(8).hex()
 
 
-class Plan(Protocol[Written_co]):
+class Plan(Frozen, Generic[Written_co]):
     """A write that was checked and placed, and is not written yet."""
 
     def write(self, tx: Transaction) -> Written_co:
         """Write it; return the result."""
+        raise NotImplementedError
+
+
+def written(tx: Transaction, planned: Plan[Result] | Result) -> Result:
+    """Write a plan, unless there was nothing to write; return the result."""
+    return planned.write(tx) if isinstance(planned, Plan) else planned
 
 
 class Backup(Frozen):

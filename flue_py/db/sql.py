@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from msgspec import DecodeError
 from msgspec.json import Decoder, decode, encode
 from msgspec.structs import replace
 
+from flue_py.core import ledger
 from flue_py.core.chain import NO_PARENT, Chain, Fields
 from flue_py.core.json import NamedTuple
-from flue_py.core.ledger import (
-    AttachmentRow,
-    BlobRow,
-    BudgetRow,
-    CallRow,
-    EditRow,
-    EntryRow,
-    LaneRow,
-    MarkRow,
-    MoveRow,
-    Payer,
-    RequestRow,
-    ReservationRow,
-    SessionRow,
-)
 from flue_py.core.sessions import IMPORTED_FILES, NO_TASK_NAMES, DocumentRow, SessionHead, SessionInfo, TaskNames
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS, Paid, UsageTotals
 from flue_py.db.runner import Insert, Nothing, Position, R, Reader, Row, SessionState, Statement
@@ -59,9 +45,17 @@ def for_postgres(sql: str) -> str:
     return sql
 
 
+K = TypeVar("K")
+
+
 def statement(gives: type[R] | Reader[R]) -> Callable[[str], Statement[R]]:
     """Return a function that makes a statement of a text for SQLite."""
     return lambda sql: Statement(gives, sql, for_postgres(sql))
+
+
+def keyed(key: type[K], make: Callable[[Row], R]) -> Reader[tuple[K, R]]:
+    """Return a function that reads a row: its first column, a ``key``, and ``make`` of the others."""
+    return lambda row: (row[0], make(row[1:]))
 
 
 def announced(sql: str) -> Statement[Nothing]:
@@ -237,24 +231,9 @@ class StoredEntry(NamedTuple):
 
 
 EntryColumns: TypeAlias = tuple[
-    int,
-    int,
-    str | None,
-    bytes | None,
-    int,
-    str,
-    str,
-    str | None,
-    str | None,
-    int,
-    int,
-    int,
-    str | None,
-    bytes,
-    bytes | None,
-    bytes | None,
-    bytes | None,
-]
+    int, int, str | None, bytes | None, int, str, str, str | None,
+    str | None, int, int, int, str | None, bytes, bytes | None, bytes | None, bytes | None,
+]  # fmt: skip
 """A `StoredEntry` as a plain tuple: nothing is made of the thousand rows of a path before they are entries."""
 
 StoredBody = tuple[int, bytes | None, str | None, bytes, bytes | None, bytes | None, bytes | None]
@@ -314,7 +293,7 @@ def quoted(row: type[object], table: str) -> str:
 def call_columns(table: str) -> str:
     """Return the columns of a paid call, as `CallRow` has them: one that has no id of its own goes by its entry's."""
     own = f"{table}.call_id"
-    return columns(table, CallRow._fields).replace(own, f"COALESCE({own}, {table}.entry_id)")
+    return columns(table, ledger.CallRow._fields).replace(own, f"COALESCE({own}, {table}.entry_id)")
 
 
 POSITION = ("lane_id", "depth", *TOTAL_COLUMNS, *PAID_COLUMNS)
@@ -428,19 +407,19 @@ HELD_SPANS = statement(tuple[int, int])(f"{WITH_HELD} SELECT h.lane_id, MAX(h.de
 
 UNLESS_THERE = " ON CONFLICT DO NOTHING"
 
-INSERT_SESSION: Insert[Row] = Insert("sessions", SessionRow, first="tree_id")
-INSERT_LANE: Insert[Row] = Insert("lanes", LaneRow, first="tree_id")
-INSERT_ENTRY: Insert[Row] = Insert("entries", EntryRow, first="tree_id")
-INSERT_BLOB: Insert[Row] = Insert("blobs", BlobRow, UNLESS_THERE, LOCK_BLOB_THAT_IS_THERE, first="tree_id")
-INSERT_ATTACHMENT: Insert[Row] = Insert("attachments", AttachmentRow, first="tree_id")
-INSERT_MOVE = Insert("leaf_moves", MoveRow)
-INSERT_EDIT = Insert("session_edits", EditRow)
-INSERT_REQUEST = Insert("requests", RequestRow)
-INSERT_MARK = Insert("marks", MarkRow)
-INSERT_CALL: Insert[Row] = Insert("ledger", CallRow, UNLESS_THERE, first="tree_id")
-INSERT_PAYER: Insert[Row] = Insert("ledger_sessions", Payer, UNLESS_THERE, first="tree_id")
-INSERT_BUDGET: Insert[Row] = Insert("budgets", BudgetRow, first="budget_key")
-INSERT_RESERVATION: Insert[Row] = Insert("reservations", ReservationRow, first="budget_key")
+INSERT_SESSION: Insert[Row] = Insert("sessions", ledger.SessionRow, first="tree_id")
+INSERT_LANE: Insert[Row] = Insert("lanes", ledger.LaneRow, first="tree_id")
+INSERT_ENTRY: Insert[Row] = Insert("entries", ledger.EntryRow, first="tree_id")
+INSERT_BLOB: Insert[Row] = Insert("blobs", ledger.BlobRow, UNLESS_THERE, LOCK_BLOB_THAT_IS_THERE, first="tree_id")
+INSERT_ATTACHMENT: Insert[Row] = Insert("attachments", ledger.AttachmentRow, first="tree_id")
+INSERT_MOVE = Insert("leaf_moves", ledger.MoveRow)
+INSERT_EDIT = Insert("session_edits", ledger.EditRow)
+INSERT_REQUEST = Insert("requests", ledger.RequestRow)
+INSERT_MARK = Insert("marks", ledger.MarkRow)
+INSERT_CALL: Insert[Row] = Insert("ledger", ledger.CallRow, UNLESS_THERE, first="tree_id")
+INSERT_PAYER: Insert[Row] = Insert("ledger_sessions", ledger.Payer, UNLESS_THERE, first="tree_id")
+INSERT_BUDGET: Insert[Row] = Insert("budgets", ledger.BudgetRow, first="budget_key")
+INSERT_RESERVATION: Insert[Row] = Insert("reservations", ledger.ReservationRow, first="budget_key")
 
 # What stays of a document under a name that is there already: when it was made. Each change of it is later than the one
 # before, whatever the clock says.

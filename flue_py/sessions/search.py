@@ -21,26 +21,6 @@ from flue_py.core.sessions import MAX_NAME_BYTES, Problem, SessionHead, SessionI
 from flue_py.db.backend import Backend
 from flue_py.db.runner import MARK, FoundText, IndexedText, KnownSession, Wanted, WordIndex, session_mark
 from flue_py.lazy import lazy_module
-from flue_py.search import (
-    MOST_WORDS,
-    PARTS,
-    Need,
-    Part,
-    Place,
-    Query,
-    SearchAnswer,
-    Searched,
-    SearchedText,
-    SearchHit,
-    SessionHits,
-    Span,
-    bag_of,
-    bits_of,
-    read_query,
-    snippet,
-    texts_of,
-    title_text,
-)
 from flue_py.system import is_below
 
 if TYPE_CHECKING:
@@ -54,10 +34,10 @@ else:
 # ---------------------------------------------------------------------------------------------------------------------
 # The narrowing of a search, as sessions and as marks of texts.
 
-_MOST_TEXTS: frozenset[Part] = frozenset(("messages", "tools"))
-_WEIGHTS: Mapping[Part, int] = {"titles": 40, "messages": 12, "summaries": 14, "tools": 8, "thinking": 6}
+_MOST_TEXTS: frozenset[search.Part] = frozenset(("messages", "tools"))
+_WEIGHTS: Mapping[search.Part, int] = {"titles": 40, "messages": 12, "summaries": 14, "tools": 8, "thinking": 6}
 _WEIGHT_OF_USER = 20
-_PARTS_BY_WEIGHT: Mapping[int, Part] = {weight: part for part, weight in _WEIGHTS.items()}
+_PARTS_BY_WEIGHT: Mapping[int, search.Part] = {weight: part for part, weight in _WEIGHTS.items()}
 _MOST_MARKS = 200
 """How many sessions are asked for by their marks; of more, the texts found are looked through."""
 
@@ -69,7 +49,7 @@ class Narrowing(Frozen):
     forks that see a part of each.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[search.Part, ...]
     sessions: frozenset[str] | None = None
     heirs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     without: frozenset[str] = frozenset()
@@ -89,7 +69,7 @@ class Narrowing(Frozen):
             and (self.project is None or is_below(head.cwd, self.project))
         )
 
-    def has_text(self, role: str | None, at_us: int, text: SearchedText) -> bool:
+    def has_text(self, role: str | None, at_us: int, text: search.SearchedText) -> bool:
         """Return whether a text is one that is searched."""
         return (
             text.part in self.parts
@@ -119,12 +99,12 @@ def _marks_of(role: str | None, tool: str | None, scope: str | None) -> list[str
     return [_mark(kind, name) for kind, name in names if name is not None]
 
 
-def weight_of(part: Part, role: str | None) -> int:
+def weight_of(part: search.Part, role: str | None) -> int:
     """Return the weight of a text in a ranking: words of people before those of tools."""
     return _WEIGHT_OF_USER if part == "messages" and role == "user" else _WEIGHTS[part]
 
 
-def _part_mark(part: Part) -> str:
+def _part_mark(part: search.Part) -> str:
     return f"{MARK}p{part}"
 
 
@@ -269,20 +249,22 @@ def title_number(title: str) -> int:
 
 
 def _indexed(head: SessionHead, entries: Sequence[Entry], title: str | None, info: SessionInfo) -> list[IndexedText]:
-    texts: list[tuple[str | None, int, str | None, int, SearchedText]] = []
+    texts: list[tuple[str | None, int, str | None, int, search.SearchedText]] = []
     if title is not None:
-        texts.append((None, title_number(title), None, info.created_us, title_text(title)))
+        texts.append((None, title_number(title), None, info.created_us, search.title_text(title)))
     for entry in entries:
-        texts += [(entry.id, number, entry.role, entry.created_us, text) for number, text in enumerate(texts_of(entry))]
+        texts += [
+            (entry.id, number, entry.role, entry.created_us, text) for number, text in enumerate(search.texts_of(entry))
+        ]
     indexed = [
         IndexedText(
             entry_id,
             number,
             at_us,
             weight_of(text.part, role),
-            bag_of(text.text),
+            search.bag_of(text.text),
             [_part_mark(text.part), *_marks_of(role, text.tool, head.scope)],
-            bits_of(text.text),
+            search.bits_of(text.text),
         )
         for entry_id, number, role, at_us, text in texts
     ]
@@ -364,7 +346,7 @@ class Finding(NamedTuple):
     session: SessionInfo
     entry: Entry | None
     number: int
-    text: SearchedText
+    text: search.SearchedText
     spans: Sequence[tuple[int, int]]
     score: float
     by_id: bool = False
@@ -375,7 +357,7 @@ class Finding(NamedTuple):
         return self.session.created_us if self.entry is None else self.entry.created_us
 
 
-_Match: TypeAlias = tuple[Entry, int, SearchedText, list[Span]]
+_Match: TypeAlias = tuple[Entry, int, search.SearchedText, list[search.Span]]
 """A text with its number, and where it matches."""
 
 
@@ -395,7 +377,7 @@ class Asked(NamedTuple):
     """A question: the words as they were typed, their meaning, and its narrowing."""
 
     words: str
-    query: Query
+    query: search.Query
     narrowing: Narrowing
     limit: int
     progress: Progress | None = None
@@ -462,12 +444,12 @@ class Finder:
         suggestions: list[str] = []
 
         async def has_text(term: str) -> bool:
-            wanted = Wanted(Need("term", term), marks, self._narrowing.since_us)
+            wanted = Wanted(search.Need("term", term), marks, self._narrowing.since_us)
             texts = await index.find(wanted, None, _SUGGESTION_POOL)
             return any(self._may_have(candidate) for candidate in texts)
 
         missed = 0
-        for term in self._question.query.words[:MOST_WORDS]:
+        for term in self._question.query.words[: search.MOST_WORDS]:
             if missed == _MOST_MISSED:
                 break
             if not term.isascii() or len(term) < 3 or await has_text(term):
@@ -523,20 +505,20 @@ class Finder:
                         best = heapq.nsmallest(limit, best, key=_order)
         return _best(best, limit)._replace(has_more=count > limit)
 
-    async def _all_texts(self) -> AsyncGenerator[tuple[SessionInfo, Entry | None, int, SearchedText], None]:
+    async def _all_texts(self) -> AsyncGenerator[tuple[SessionInfo, Entry | None, int, search.SearchedText], None]:
         for head in self.picked.values():
             infos = await self._read_infos(self._names(head))
             for info in [infos[name] for name in self._names(head) if name in infos]:
                 # A session that is looked at for a fork of it is not searched itself.
                 title = None if head.id in self._narrowing.heirs else title_of(info)
                 if title is not None:
-                    yield info, None, title_number(title), title_text(title)
+                    yield info, None, title_number(title), search.title_text(title)
                 # One that is deleted meanwhile is no answer.
                 with suppress(errors.SessionNotFound):
                     async with aclosing(self._entries(head, info)) as pages:
                         async for page in pages:
                             for entry in page:
-                                for number, text in enumerate(texts_of(entry)):
+                                for number, text in enumerate(search.texts_of(entry)):
                                     yield info, entry, number, text
 
     async def _entries(self, head: SessionHead, info: SessionInfo) -> AsyncGenerator[Sequence[Entry], None]:
@@ -571,7 +553,7 @@ class Finder:
         for name, title_numbers in titles.items():
             title = title_of(infos[name]) if name in infos else None
             if title is not None and title_number(title) in title_numbers:
-                findings.append(await self._finding(infos[name], None, title_number(title), title_text(title)))
+                findings.append(await self._finding(infos[name], None, title_number(title), search.title_text(title)))
         return [candidate for candidate in findings if candidate is not None]
 
     async def _matches(self, numbers: Mapping[tuple[str, str], Sequence[int]]) -> list[tuple[str, _Match]]:
@@ -582,7 +564,7 @@ class Finder:
         matches = []
         entries = await self._backend.read_named(list(numbers)) if numbers else ()
         for ((name, _), text_numbers), entry in zip(numbers.items(), entries, strict=True):
-            for number, text in enumerate(() if entry is None else texts_of(entry)):
+            for number, text in enumerate(() if entry is None else search.texts_of(entry)):
                 if entry is not None and number in text_numbers:
                     spans = await self._spans_in(name, entry, entry.created_us, text)
                     if spans is not None:
@@ -596,13 +578,15 @@ class Finder:
             self._infos.update(zip(missing, await self._backend.get_sessions(missing), strict=True))
         return {name: info for name, info in self._infos.items() if info is not None}
 
-    async def _finding(self, info: SessionInfo, entry: Entry | None, number: int, text: SearchedText) -> Finding | None:
+    async def _finding(
+        self, info: SessionInfo, entry: Entry | None, number: int, text: search.SearchedText
+    ) -> Finding | None:
         at_us = info.created_us if entry is None else entry.created_us
         spans = await self._spans_in(info.id, entry, at_us, text)
         return None if spans is None else self._made(info, entry, number, text, spans)
 
     def _made(
-        self, info: SessionInfo, entry: Entry | None, number: int, text: SearchedText, spans: list[Span]
+        self, info: SessionInfo, entry: Entry | None, number: int, text: search.SearchedText, spans: list[search.Span]
     ) -> Finding | None:
         """Return the finding; None for a text that was found before: an entry that several forks see is in each."""
         if entry is not None:
@@ -613,7 +597,9 @@ class Finder:
         role = None if entry is None else entry.role
         return Finding(info, entry, number, text, spans, _score(text, role, len(spans)))
 
-    async def _spans_in(self, name: str, entry: Entry | None, at_us: int, text: SearchedText) -> list[Span] | None:
+    async def _spans_in(
+        self, name: str, entry: Entry | None, at_us: int, text: search.SearchedText
+    ) -> list[search.Span] | None:
         """Return where a text matches; None if it does not, or is not searched.
 
         A long search runs where it holds up nobody else.
@@ -621,7 +607,7 @@ class Finder:
         if not self._narrowing.has_text(None if entry is None else entry.role, at_us, text):
             return None
         query = self._question.query
-        if len(text.text) <= _LONG and len(query.words) <= MOST_WORDS:
+        if len(text.text) <= _LONG and len(query.words) <= search.MOST_WORDS:
             with suppress(TimeoutError):
                 return query.find(text.text, _AT_ONCE)
         try:
@@ -651,7 +637,7 @@ def _rank(text: FoundText) -> float:
     return -text.weight / (1 + log(1 + text.length / 100))
 
 
-def _score(text: SearchedText, role: str | None, matches: int) -> float:
+def _score(text: search.SearchedText, role: str | None, matches: int) -> float:
     return weight_of(text.part, role) * (1 + log(matches)) / (1 + log(1 + len(text.text) / _USUAL_CHARACTERS))
 
 
@@ -671,7 +657,7 @@ def _best(findings: Iterable[Finding], limit: int) -> Found:
 _SHORTEST_ID = 8
 
 
-async def answer(backend: Backend, question: Asked) -> SearchAnswer:
+async def answer(backend: Backend, question: Asked) -> search.SearchAnswer:
     """Return the answer of a search. Raises as reading the store does."""
     heads = await backend.session_heads()
     if question.narrowing.sessions is not None:
@@ -685,18 +671,18 @@ async def answer(backend: Backend, question: Asked) -> SearchAnswer:
     parts = question.narrowing.parts
     # Most recently active last.
     newest = list(picked.values())[-1] if picked else None
-    return SearchAnswer(
+    return search.SearchAnswer(
         words=question.words,
         how=question.query.how,
         sessions=await _grouped(backend, matches.findings, {head.id: head.revision for head in heads}),
         has_more=matches.has_more,
-        searched=Searched(
+        searched=search.Searched(
             sessions=len(picked),
             entries=sum(head.entry_count for head in picked.values()),
             revisions=sum(head.revision for head in picked.values()),
             newest=None if newest is None else (newest.id, newest.revision),
             parts=parts,
-            left_out=tuple(part for part in PARTS if part not in parts),
+            left_out=tuple(part for part in search.PARTS if part not in parts),
             by_index=matches.why_not is None,
             why_not=matches.why_not,
         ),
@@ -746,7 +732,7 @@ async def _by_id(backend: Backend, question: Asked, picked: Mapping[int, Session
         return None
     session = await backend.get_session(name)
     if session is not None and session.session_key in picked and session.id not in question.narrowing.heirs:
-        text = title_text(title_of(session) or session.first_message or session.id)
+        text = search.title_text(title_of(session) or session.first_message or session.id)
         return Finding(session, None, 0, text, (), 0.0, by_id=True)
     try:
         entry = await backend.find_entry(name)
@@ -758,8 +744,8 @@ async def _by_id(backend: Backend, question: Asked, picked: Mapping[int, Session
     owner = await _who_sees(backend, entry.id, question.narrowing.heirs.get(owner.id, [owner.ref]))
     if owner is None:
         return None
-    texts = texts_of(entry)
-    return Finding(owner, entry, 0, texts[0] if texts else title_text(entry.kind), (), 0.0, by_id=True)
+    texts = search.texts_of(entry)
+    return Finding(owner, entry, 0, texts[0] if texts else search.title_text(entry.kind), (), 0.0, by_id=True)
 
 
 async def _who_sees(backend: Backend, entry_id: str, names: Iterable[str]) -> SessionInfo | None:
@@ -793,7 +779,7 @@ def _widen(question: Asked) -> tuple[str, ...]:
         "tool": narrowing.tool is not None,
         "since": narrowing.since_us is not None,
         "until": narrowing.until_us is not None,
-        "parts": len(narrowing.parts) < len(PARTS),
+        "parts": len(narrowing.parts) < len(search.PARTS),
         "substring": question.query.how in ("words", "query"),
     }
     return tuple(name for name, is_given in narrowed.items() if is_given)
@@ -801,19 +787,19 @@ def _widen(question: Asked) -> tuple[str, ...]:
 
 async def _grouped(
     backend: Backend, findings: Sequence[Finding], revisions: Mapping[str, int]
-) -> tuple[SessionHits, ...]:
+) -> tuple[search.SessionHits, ...]:
     """Return findings by session, with the revision that each had when the search began: it may have come further."""
     named = [(finding.session.ref, finding.entry.id) for finding in findings if finding.entry is not None]
     places = dict(zip(named, await backend.places_of(named) if named else (), strict=True))
-    groups: dict[str, tuple[SessionInfo, list[SearchHit]]] = {}
+    groups: dict[str, tuple[SessionInfo, list[search.SearchHit]]] = {}
     for finding in findings:
-        place: Place | None = "title" if finding.entry is None else places[finding.session.ref, finding.entry.id]
+        place: search.Place | None = "title" if finding.entry is None else places[finding.session.ref, finding.entry.id]
         if place is None:
             # It was deleted meanwhile, or retracted.
             continue
         _, hits = groups.setdefault(finding.session.id, (finding.session, []))
         hits.append(
-            SearchHit(
+            search.SearchHit(
                 session_id=finding.session.id,
                 entry_id=None if finding.entry is None else finding.entry.id,
                 part=finding.text.part,
@@ -821,7 +807,7 @@ async def _grouped(
                 tool=finding.text.tool,
                 at_us=finding.at_us,
                 place=place,
-                snippet=snippet(finding.text.text, finding.spans),
+                snippet=search.snippet(finding.text.text, finding.spans),
                 is_cut=finding.text.is_cut,
                 go=shlex.join(
                     ["flue-py", "show", finding.session.id, *([] if finding.entry is None else [finding.entry.id])]
@@ -829,7 +815,7 @@ async def _grouped(
                 by_id=finding.by_id,
             )
         )
-    return tuple(SessionHits(session, revisions[session.id], tuple(hits)) for session, hits in groups.values())
+    return tuple(search.SessionHits(session, revisions[session.id], tuple(hits)) for session, hits in groups.values())
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -867,14 +853,14 @@ async def _not_found(backend: Backend) -> list[str]:
     """Return texts of the newest sessions that a search for their words does not find."""
     wrong: list[str] = []
     for head in list(await backend.session_heads())[-_ASKED:]:
-        narrowing = Narrowing(PARTS, sessions=frozenset([head.id]))
+        narrowing = Narrowing(search.PARTS, sessions=frozenset([head.id]))
         # One that is deleted meanwhile is no problem.
         with suppress(errors.SessionNotFound):
             for entry in await backend.read_entries(head.id, newest_first=True, limit=1):
-                words = " ".join([word for text in texts_of(entry)[:1] for word in bag_of(text.text)][:3])
+                words = " ".join([word for text in search.texts_of(entry)[:1] for word in search.bag_of(text.text)][:3])
                 if not words:
                     continue
-                result = await answer(backend, Asked(words, read_query(words), narrowing, 1000))
+                result = await answer(backend, Asked(words, search.read_query(words), narrowing, 1000))
                 hits = [hit for hit in result.hits if hit.entry_id == entry.id]
                 if not (hits or result.has_more) or not all(hit.snippet.text for hit in hits):
                     wrong.append(f"entry {entry.id} of session {head.id} is not found by its words")

@@ -7,7 +7,6 @@ import math
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -17,7 +16,7 @@ from anyio.lowlevel import checkpoint
 import flue_py
 from flue_py.core.sessions import Appended
 from flue_py.db.ops import append as appending
-from flue_py.db.ops import delete as batches
+from flue_py.db.runner import Transaction
 
 GUARD_SECONDS = 30
 
@@ -52,16 +51,15 @@ class Hold:
 def hold(monkeypatch: pytest.MonkeyPatch) -> Hold:
     """The first append writes and is then held, before the commit."""
     hold = Hold()
-    append = appending.append
+    write = appending.PlannedAppend.write
 
-    def slow(*args: Any) -> Appended:
-        result = append(*args)
+    def slow(planned: appending.PlannedAppend, tx: Transaction) -> Appended:
+        result = write(planned, tx)
         hold.reached.set()
         assert hold.go_on.wait(GUARD_SECONDS)
         return result
 
-    for module in (appending, batches):
-        monkeypatch.setattr(module, "append", slow)
+    monkeypatch.setattr(appending.PlannedAppend, "write", slow)
     return hold
 
 

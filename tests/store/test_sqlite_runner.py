@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from flue_py import errors
+from flue_py.core.operations import SetLabel
 from flue_py.core.sessions import STORED, Appended, NewSession
 from flue_py.db import sql as store_sql
 from flue_py.db.backend import Backend
@@ -27,7 +28,7 @@ from flue_py.db.engine import open_engine
 from flue_py.db.ops import append as appending
 from flue_py.db.ops import delete as committing
 from flue_py.db.ops import edit as sessions_sql
-from flue_py.db.runner import IdTaken, Sources, Transaction, committed_before
+from flue_py.db.runner import IdTaken, Sources, Transaction, committed_before, written
 from flue_py.db.sqlite import file as sqlite_writer
 from flue_py.db.sqlite import runner as sqlite
 from flue_py.db.sqlite.file import begin_immediate
@@ -141,8 +142,8 @@ class Mishap(Exception):
 def failing_late(error: BaseException) -> Callable[..., None]:
     """A stand-in for `edit.set_label` that fails when it has written."""
 
-    def set_label(tx: Transaction, sources: Sources, session_id: str, *_: object) -> None:
-        appending.append(tx, sources, session_id, [user("never")], STORED, "raise", None)
+    def set_label(tx: Transaction, sources: Sources, operation: SetLabel) -> None:
+        written(tx, appending.plan_append(tx, sources, operation.session_id, [user("never")], STORED, "raise", None))
         tx.run(sessions_sql.UPDATE_TITLE, title="never", session_key=1)
         raise error
 
@@ -166,7 +167,7 @@ async def test_an_operation_that_fails_after_it_wrote_leaves_its_neighbours_inta
 ) -> None:
     async with opened(path) as backend:
         session = await new_session(backend, user("a"))
-        monkeypatch.setattr(committing, "set_label", failing_late(error))
+        monkeypatch.setitem(committing.FUNCTIONS, SetLabel, failing_late(error))
         results = await in_one_batch(
             backend,
             backend.append(session.id, [user("1")]),
@@ -202,6 +203,7 @@ async def test_a_batch_larger_than_the_limit_is_committed_in_parts(
 
 STOP_ITERATION = """
 import asyncio, sys
+from flue_py.core.operations import SetLabel
 from flue_py.core.sessions import NewSession
 from flue_py.db.ops import delete as committing
 from flue_py.db.sqlite.runner import open_sqlite
@@ -212,7 +214,7 @@ def set_label(*args):
     next(iter(()))  # as a source of ids does when it has run out
 
 async def main():
-    committing.set_label = set_label
+    committing.FUNCTIONS[SetLabel] = set_label
     backend = await open_sqlite(sys.argv[1], sources=counted_sources(), durability="normal")
     session = await backend.create_session(NewSession())
     results = await asyncio.gather(
@@ -295,14 +297,14 @@ async def test_a_timeout_takes_back_a_write_that_has_not_started(path: Path) -> 
 async def slow_append(monkeypatch: pytest.MonkeyPatch) -> Gate:
     """Appends write and then wait at the gate, before the commit."""
     gate = Gate()
-    append = appending.append
+    write = appending.PlannedAppend.write
 
-    def slow(*args: Any) -> Appended:
-        result = append(*args)
+    def slow(planned: appending.PlannedAppend, tx: Transaction) -> Appended:
+        result = write(planned, tx)
         gate.hold()
         return result
 
-    monkeypatch.setattr(appending, "append", slow)
+    monkeypatch.setattr(appending.PlannedAppend, "write", slow)
     return gate
 
 
@@ -361,7 +363,7 @@ async def test_a_write_that_has_started_and_fails_is_cancelled_and_nothing_is_le
             gate.hold()
             raise Mishap
 
-        monkeypatch.setattr(committing, "set_label", failing)
+        monkeypatch.setitem(committing.FUNCTIONS, SetLabel, failing)
         async with unchanged(backend):
             task = asyncio.create_task(backend.set_label(session.id, "x", "x"))
             await gate.reached.wait()
@@ -672,10 +674,9 @@ async def test_a_read_cannot_write(path: Path) -> None:
     async with opened(path) as backend:
         session = await new_session(backend)
         async with unchanged(backend):
+            values = (counted_sources(), session.id, [user()], STORED, "raise", None)
             with pytest.raises(errors.StoreUnavailable):
-                await runner_of(backend).read(
-                    lambda tx: appending.append(tx, counted_sources(), session.id, [user()], STORED, "raise", None)
-                )
+                await runner_of(backend).read(lambda tx: written(tx, appending.plan_append(tx, *values)))
 
 
 # -- other connections and processes --------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from flue_py.core import sessions
 from flue_py.core.chain import NO_PARENT
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import Frozen
 from flue_py.core.kinds import COMPACTION, SUMMARIES
 from flue_py.core.ledger import (
     BlobRow,
@@ -25,22 +25,6 @@ from flue_py.core.ledger import (
     RequestRow,
     call_row,
     default_call_id,
-)
-from flue_py.core.sessions import (
-    NO_NOTE,
-    STORED,
-    Appended,
-    Expected,
-    Mark,
-    MoveReason,
-    NewSession,
-    Note,
-    OnConflict,
-    SessionInfo,
-    check_entry_id,
-    is_storable,
-    leaf_of,
-    slot_of,
 )
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, PAID_COLUMNS, CallDifference, Paid
 from flue_py.db import sql
@@ -63,29 +47,13 @@ from flue_py.db.ops.read import with_pins
 from flue_py.db.ops.seals import put_mark, sealed
 from flue_py.db.ops.sessions import create_session, require_session
 from flue_py.db.payloads import pack
-from flue_py.db.runner import Position, Row, SessionState, Sources, Transaction
+from flue_py.db.runner import Plan, Position, Row, SessionState, Sources, Transaction
 from flue_py.db.sql import statement
 from flue_py.errors import InvalidEntry
 from flue_py.system import collector_held
 
 
-def append(
-    tx: Transaction,
-    sources: Sources,
-    session_id: str,
-    entries: Sequence[NewEntry],
-    expected: Expected,
-    on_conflict: OnConflict,
-    idempotency_key: str | None,
-) -> Appended:
-    """Append a chain of entries (see `Backend.append`)."""
-    planned = plan_append(tx, sources, session_id, entries, expected, on_conflict, idempotency_key)
-    if isinstance(planned, Appended):
-        return planned
-    return planned.write(tx)
-
-
-class PlannedAppend(Frozen):
+class PlannedAppend(Plan[sessions.Appended]):
     """An append that was checked and placed, and not yet written. ``result`` is its result once it is.
 
     Without entries there is no batch: only the idempotency key is written down.
@@ -93,11 +61,11 @@ class PlannedAppend(Frozen):
 
     state: SessionState
     batch: EntryBatch | None
-    result: Appended
+    result: sessions.Appended
     idempotency_key: str | None
     digest: bytes
 
-    def write(self, tx: Transaction) -> Appended:
+    def write(self, tx: Transaction) -> sessions.Appended:
         """Write it; return the result."""
         result = self.result
         if self.batch is not None:
@@ -132,10 +100,10 @@ def plan_append(
     sources: Sources,
     session_id: str,
     entries: Sequence[NewEntry],
-    expected: Expected,
-    on_conflict: OnConflict,
+    expected: sessions.Expected,
+    on_conflict: sessions.OnConflict,
     idempotency_key: str | None,
-) -> PlannedAppend | Appended:
+) -> PlannedAppend | sessions.Appended:
     """Return the plan of an append, checked and placed, or the result where there is nothing to write.
 
     Writes nothing. Raises as `Backend.append` says.
@@ -149,9 +117,9 @@ def plan_append(
             return appended_of(json.loads(stored))
     on_branch = not state.require(expected, on_conflict) and on_conflict == "branch"
     if not entries:
-        nothing = Appended((), state.leaf, state.revision, parent_id=state.leaf)
+        nothing = sessions.Appended((), state.leaf, state.revision, parent_id=state.leaf)
         return nothing if idempotency_key is None else PlannedAppend(state, None, nothing, idempotency_key, digest)
-    below, parent = place(tx, state, leaf_of(expected)) if on_branch else (state.leaf, state.position)
+    below, parent = place(tx, state, sessions.leaf_of(expected)) if on_branch else (state.leaf, state.position)
     if any(map(_REFERENCES, entries)):
         _require_references(tx, state, entries)
     batch = EntryBatch(tx, sources, state)
@@ -164,28 +132,28 @@ def plan_append(
     ids = tuple(batch.ids)
     replaced = sum(map(_REPLACED, entries))
     leaf = state.leaf if on_branch else ids[-1]
-    result = Appended(ids, leaf, batch.revision, on_branch, surrogates_replaced=replaced, parent_id=below)
+    result = sessions.Appended(ids, leaf, batch.revision, on_branch, surrogates_replaced=replaced, parent_id=below)
     return PlannedAppend(state, batch, result, idempotency_key, digest)
 
 
-def told_of(result: Appended) -> list[object]:
+def told_of(result: sessions.Appended) -> list[object]:
     """Return the fields of the result of an append that are written down for a retry."""
     fields = (result.entry_ids, result.leaf_id, result.revision, result.on_branch, result.surrogates_replaced)
     return [*fields, result.parent_id]
 
 
-def appended_of(fields: Sequence[Any]) -> Appended:
+def appended_of(fields: Sequence[Any]) -> sessions.Appended:
     """Return the result of an append from the fields that were written down."""
     ids, leaf, revision, on_branch, replaced, *below = fields
     # Earlier versions did not write down what it was appended below.
     parent_id = below[0] if below else None
-    return Appended(tuple(ids), leaf, revision, on_branch, True, replaced, parent_id=parent_id)
+    return sessions.Appended(tuple(ids), leaf, revision, on_branch, True, replaced, parent_id=parent_id)
 
 
-def recall_append(tx: Transaction, session_id: str, idempotency_key: str) -> Appended | None:
+def recall_append(tx: Transaction, session_id: str, idempotency_key: str) -> sessions.Appended | None:
     """Return the first result of an append (see `Backend.recall_append`)."""
     state = read_state(tx, session_id)
-    if not is_storable(idempotency_key):
+    if not sessions.is_storable(idempotency_key):
         return None
     row = tx.first(sql.REQUEST, session_key=state.key, idempotency_key=idempotency_key)
     operation, _, result = row or ("", b"", "")
@@ -199,8 +167,8 @@ def import_entries(
     entries: Sequence[NewEntry],
     *,
     leaf: str | None,
-    expected: Expected = STORED,
-) -> Appended:
+    expected: sessions.Expected = sessions.STORED,
+) -> sessions.Appended:
     """Add entries with their own ids and parents, and set the leaf (see `Backend.import_entries`)."""
     with collector_held(len(entries)):
         return _import_entries(tx, sources, session_id, entries, leaf, expected)
@@ -212,8 +180,8 @@ def _import_entries(
     session_id: str,
     entries: Sequence[NewEntry],
     leaf: str | None,
-    expected: Expected,
-) -> Appended:
+    expected: sessions.Expected,
+) -> sessions.Appended:
     state = read_state(tx, session_id)
     state.require(expected)
     differing: list[CallDifference] = []
@@ -228,20 +196,20 @@ def _import_entries(
         for reference in new.references:
             batch.find(reference)
     if not batch.ids and leaf == state.leaf:
-        return Appended((), leaf, state.revision)
+        return sessions.Appended((), leaf, state.revision)
     batch.write(tx, leaf, batch.move("import", state.leaf, leaf))
     replaced = sum(map(_REPLACED, entries))
-    return Appended(tuple(batch.ids), leaf, batch.revision, False, False, replaced, tuple(differing))
+    return sessions.Appended(tuple(batch.ids), leaf, batch.revision, False, False, replaced, tuple(differing))
 
 
 def import_session(
     tx: Transaction,
     sources: Sources,
-    new: NewSession,
+    new: sessions.NewSession,
     entries: Sequence[NewEntry],
     leaf: str | None,
-    marks: Sequence[Mark],
-) -> tuple[SessionInfo, tuple[CallDifference, ...]]:
+    marks: Sequence[sessions.Mark],
+) -> tuple[sessions.SessionInfo, tuple[CallDifference, ...]]:
     """Create a session together with its entries (see `Backend.import_session`); return the conflicts of calls, too."""
     info = create_session(tx, sources, new)
     alone = take_calls_of_deleted(tx, read_state(tx, info.id))
@@ -473,7 +441,7 @@ class EntryBatch:
         after.entry_count += len(self.ids)
         after.message_count += self.message_count
         after.active_at = self._active_after()
-        after.active_slot = slot_of(after.active_at)
+        after.active_slot = sessions.slot_of(after.active_at)
         if self._spent is not NOTHING_PAID:
             after = replace(after, **spending(old, self._spent))
         if move is not None:
@@ -495,7 +463,13 @@ class EntryBatch:
         where = {"tree_id": self.state.tree_id, "session_key": self.state.key}
         return self._tx.first(RETRACTED_OWN, **where) is not None
 
-    def move(self, reason: MoveReason, from_entry: str | None, to_entry: str | None, note: Note = NO_NOTE) -> MoveRow:
+    def move(
+        self,
+        reason: sessions.MoveReason,
+        from_entry: str | None,
+        to_entry: str | None,
+        note: sessions.Note = sessions.NO_NOTE,
+    ) -> MoveRow:
         """Return the row of the log which says that this revision is no plain append."""
         state = self.state
         row = MoveRow(state.key, self.revision, from_entry, to_entry, reason, None, note.by, self.now_us, note.why)
@@ -532,7 +506,7 @@ class EntryBatch:
         return self._last_lane
 
     def _checked_id(self, entry_id: str) -> str:
-        check_entry_id(entry_id)
+        sessions.check_entry_id(entry_id)
         if entry_id in self._placed or self._is_taken(entry_id):
             raise InvalidEntry(f"entry id {entry_id!r} is already there; ids are unique within a tree of sessions")
         return entry_id

@@ -19,6 +19,7 @@ from flue_py.core.entries import Entry
 from flue_py.core.json import NamedTuple, encoded, splice, to_json
 from flue_py.core.kinds import ARTIFACT, without_lost
 from flue_py.core.ledger import EditRow, MarkRow, MoveRow, RequestRow
+from flue_py.core.operations import MoveLeaf, Redo, Undo
 from flue_py.core.sessions import (
     NO_NOTE,
     STORED,
@@ -609,18 +610,10 @@ class Operation(NamedTuple):
     undoes: int | None = None
 
 
-def move(
-    tx: Transaction,
-    sources: Sources,
-    session_id: str,
-    to: str | None,
-    expected: Expected,
-    reason: MoveReason,
-    note: Note,
-    idempotency_key: str | None,
-) -> Moved:
+def move(tx: Transaction, sources: Sources, operation: MoveLeaf) -> Moved:
     """Set the leaf (see `Backend.move`)."""
-    state = read_state(tx, session_id)
+    to, reason, idempotency_key = operation.to, operation.reason, operation.idempotency_key
+    state = read_state(tx, operation.session_id)
     digest = b""
     if idempotency_key is not None:
         digest = content_digest(to)
@@ -628,12 +621,12 @@ def move(
         if stored is not None:
             from_id, to_id, revision, first_reason = json.loads(stored)
             return Moved(from_id, to_id, revision, first_reason, replayed=True)
-    state.require(expected)
+    state.require(operation.expected)
     place = None if to is None else see_entry(tx, state, to)
     if to == state.leaf:
         moved = Moved(to, to, state.revision, reason)
     else:
-        moved = write_move(tx, sources, state, place, reason, note)
+        moved = write_move(tx, sources, state, place, reason, operation.note)
     remember_result(
         tx, state, idempotency_key, "move", digest, [moved.from_id, moved.to_id, moved.revision, moved.reason]
     )
@@ -727,41 +720,41 @@ def _has_visible_child(tx: Transaction, state: SessionState, position: Position)
     return False
 
 
-def undo(tx: Transaction, sources: Sources, session_id: str, expected: Expected, note: Note) -> Moved | None:
+def undo(tx: Transaction, sources: Sources, operation: Undo) -> Moved | None:
     """Undo the last operation that is not undone (see `Backend.undo`)."""
-    state = read_state(tx, session_id)
-    state.require(expected)
-    operation = _operation_to_undo(tx, state)
-    if operation is None:
+    state = read_state(tx, operation.session_id)
+    state.require(operation.expected)
+    last = _operation_to_undo(tx, state)
+    if last is None:
         return None
     comes_back = 0
-    if operation.reason == "retract" and operation.from_id is not None:
-        comes_back = bring_back(tx, state, [operation.from_id])
-    elif operation.reason == "back":
-        comes_back = -_retract_again(tx, sources, state, operation.revision)
-    place = _target(tx, state, operation.from_id, "undo")
-    return write_move(tx, sources, state, place, "undo", note, undoes=operation.revision, entries_back=comes_back)
+    if last.reason == "retract" and last.from_id is not None:
+        comes_back = bring_back(tx, state, [last.from_id])
+    elif last.reason == "back":
+        comes_back = -_retract_again(tx, sources, state, last.revision)
+    place, note = _target(tx, state, last.from_id, "undo"), operation.note
+    return write_move(tx, sources, state, place, "undo", note, undoes=last.revision, entries_back=comes_back)
 
 
-def redo(tx: Transaction, sources: Sources, session_id: str, expected: Expected, note: Note) -> Moved | None:
+def redo(tx: Transaction, sources: Sources, operation: Redo) -> Moved | None:
     """Redo the last undo (see `Backend.redo`)."""
-    state = read_state(tx, session_id)
-    state.require(expected)
-    operation = _operation_to_redo(tx, state)
-    if operation is None:
+    state = read_state(tx, operation.session_id)
+    state.require(operation.expected)
+    last = _operation_to_redo(tx, state)
+    if last is None:
         return None
     goes_away = 0
-    if operation.reason == "retract" and operation.from_id is not None:
+    if last.reason == "retract" and last.from_id is not None:
         # Something grew below the entry since: to retract it now would hide what the session sees.
-        failed = find_visible(tx, state, operation.from_id)
+        failed = find_visible(tx, state, last.from_id)
         if failed is not None and _has_visible_child(tx, state, failed):
             return None
-        _mark_retracted(tx, sources, state, operation.from_id)
-        goes_away = -_own_entries(tx, state, operation.from_id)
-    elif operation.reason == "back":
-        goes_away = bring_back(tx, state, _brought_back(tx, state, operation.revision))
-    place = _target(tx, state, operation.to_id, "redo")
-    return write_move(tx, sources, state, place, "redo", note, undoes=operation.revision, entries_back=goes_away)
+        _mark_retracted(tx, sources, state, last.from_id)
+        goes_away = -_own_entries(tx, state, last.from_id)
+    elif last.reason == "back":
+        goes_away = bring_back(tx, state, _brought_back(tx, state, last.revision))
+    place, note = _target(tx, state, last.to_id, "redo"), operation.note
+    return write_move(tx, sources, state, place, "redo", note, undoes=last.revision, entries_back=goes_away)
 
 
 def bring_back(tx: Transaction, state: SessionState, ids: Sequence[str]) -> int:

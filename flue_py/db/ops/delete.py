@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -54,19 +54,19 @@ from flue_py.core.sessions import (
 from flue_py.core.trees import Hold, Lane, LaneFate, plan_lane_deletion
 from flue_py.db import sql
 from flue_py.db.ops import base, documents, ledger
-from flue_py.db.ops.append import append, appended_of, told_of
+from flue_py.db.ops.append import appended_of, plan_append, told_of
 from flue_py.db.ops.edit import go_to, set_label, set_pin, update_session
 from flue_py.db.ops.ledger import delete_scope_budgets, delete_session_budgets
 from flue_py.db.ops.sessions import (
     create_session,
     create_task,
     end_task,
-    fork,
     link_task,
+    plan_fork,
     replayed_session,
     require_session,
 )
-from flue_py.db.runner import Nothing, Row, SessionState, Sources, Transaction
+from flue_py.db.runner import Nothing, SessionState, Sources, Transaction, written
 from flue_py.db.sql import announced, statement
 from flue_py.errors import FlueError, InvalidArgument, RevisionConflict, SessionNotFound
 from flue_py.lazy import lazy_module
@@ -155,13 +155,8 @@ DELETE_SESSIONS = announced(f"DELETE FROM sessions WHERE session_key {sql.IN_KEY
 # Deleting a session tree: exactly what nobody else sees, in one transaction.
 
 
-def _pair(row: Row) -> tuple[str, str]:
-    parent, child = row
-    return parent, child
-
-
 # What a session's tasks have paid stays with it when the links to them go.
-LINKS_OF_SESSIONS = statement(_pair)(
+LINKS_OF_SESSIONS = statement(tuple[str, str])(
     "SELECT s.id, t.child_id FROM task_links t JOIN sessions s ON s.session_key = t.parent_key"
     f" WHERE t.parent_key {sql.IN_KEYS} ORDER BY t.parent_key, t.position"
 )
@@ -421,6 +416,20 @@ def _left(tx: Transaction, session_ids: Sequence[str]) -> dict[str, Left]:
     return links
 
 
+FUNCTIONS: dict[type[OnSession], Callable[[Transaction, Sources, Any], Outcome]] = {
+    CreateTask: create_task,
+    LinkTask: link_task,
+    EndTask: end_task,
+    MoveLeaf: base.move,
+    Navigate: go_to,
+    Undo: base.undo,
+    Redo: base.redo,
+    UpdateSession: update_session,
+    SetLabel: set_label,
+    SetPin: set_pin,
+}
+
+
 class _Batch:
     """Operations under way in one transaction."""
 
@@ -453,36 +462,14 @@ class _Batch:
 
     def _do(self, operation: OnSession) -> Outcome:
         tx, sources, session, expected = self._tx, self._sources, operation.session_id, operation.expected
-        outcome: Outcome = None
         match operation:
             case AppendEntries(entries=entries, on_conflict=on_conflict, idempotency_key=key):
-                outcome = append(tx, sources, session, entries, expected, on_conflict, key)
+                return written(tx, plan_append(tx, sources, session, entries, expected, on_conflict, key))
             case ForkSession(at=at, new=new, scope=scope, idempotency_key=key, drawn_id=drawn):
-                outcome = fork(tx, sources, session, at, new, expected, key, scope, drawn)
-            case CreateTask(task_id=task_id, new=new, idempotency_key=key, max_depth=depth):
-                new = replace(new, id=operation.session_made)
-                outcome = create_task(tx, sources, session, task_id, new, expected, key, depth)
-            case LinkTask(child_id=child, task_id=task_id, entry_id=entry_id):
-                link_task(tx, sources, session, child, task_id, entry_id, expected)
-            case EndTask(status=status, summary=summary, note=note):
-                outcome = end_task(tx, sources, session, status, summary, expected, note)
-            case MoveLeaf(to=to, reason=reason, note=note, idempotency_key=key):
-                outcome = base.move(tx, sources, session, to, expected, reason, note, key)
-            case Navigate(entry_id=entry_id, summary=entry, label=label, note=note):
-                outcome = go_to(tx, sources, session, entry_id, entry, label, expected, note)
-            case Undo(note=note) | Redo(note=note):
-                outcome = (base.undo if isinstance(operation, Undo) else base.redo)(
-                    tx, sources, session, expected, note
-                )
-            case UpdateSession(title=title, auto_title=auto, metadata_text=text, completed_us=completed, note=note):
-                outcome = update_session(tx, sources, session, title, auto, text, completed, expected, note)
-            case SetLabel(entry_id=entry_id, label=label, note=note):
-                set_label(tx, sources, session, entry_id, label, expected, note)
-            case SetPin(entry_id=entry_id, pinned=pinned, note=note):
-                outcome = set_pin(tx, sources, session, entry_id, pinned, expected, note)
+                return written(tx, plan_fork(tx, sources, session, at, new, expected, key, scope, drawn))
             case DeleteTree(scope=scope):
-                outcome = delete_tree(tx, sources, session, scope, expected, dry_run=False)
-        return outcome
+                return delete_tree(tx, sources, session, scope, expected, dry_run=False)
+        return FUNCTIONS[type(operation)](tx, sources, operation)
 
     def _compared(self, operation: OnSession) -> Outcome:
         """Do an operation that expects a revision: the one before the batch, whose own changes are no conflict."""

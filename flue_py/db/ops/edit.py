@@ -12,13 +12,13 @@ from flue_py.core.entries import NewEntry, leaving
 from flue_py.core.json import to_json
 from flue_py.core.kinds import SHOWN_KINDS, message_text
 from flue_py.core.ledger import EditRow, MoveRow
+from flue_py.core.operations import Navigate, SetLabel, SetPin, UpdateSession
 from flue_py.core.sessions import (
     LOGGED_IDS,
     NO_NOTE,
     STORED,
     Edit,
     EditKind,
-    EditMetadata,
     Expected,
     LoggedEdits,
     LoggedEntries,
@@ -36,21 +36,8 @@ from flue_py.core.sessions import (
     row_value,
 )
 from flue_py.db import sql
-from flue_py.db.ops import ledger
+from flue_py.db.ops import base, ledger
 from flue_py.db.ops.append import EntryBatch
-from flue_py.db.ops.base import (
-    bring_back,
-    checked_payload,
-    find_held,
-    leaf_at,
-    mark_of,
-    pins_of,
-    put_marks,
-    read_state,
-    retracted_on_path,
-    see_entry,
-    write_move,
-)
 from flue_py.db.ops.heads import renew_heads
 from flue_py.db.ops.read import get_entry, group_of, latest_compaction
 from flue_py.db.ops.seals import read_rows_of_log
@@ -64,21 +51,12 @@ from flue_py.errors import EntryNotFound, InvalidArgument, SessionExists
 # Changes of a session beside its history: title, metadata, labels, pins. Each is written down with what was before.
 
 
-def update_session(
-    tx: Transaction,
-    sources: Sources,
-    session_id: str,
-    title: str | None | Stored,
-    auto_title: str | None | Stored,
-    metadata_text: str | EditMetadata | None,
-    completed_us: int | None | Stored,
-    expected: Expected,
-    note: Note,
-) -> SessionInfo:
+def update_session(tx: Transaction, sources: Sources, operation: UpdateSession) -> SessionInfo:
     """Change the given fields (see `Backend.update_session`)."""
-    state = read_state(tx, session_id)
-    state.require(expected)
-    info = require_session(tx, session_id)
+    title, auto_title, completed_us = operation.title, operation.auto_title, operation.completed_us
+    state = base.read_state(tx, operation.session_id)
+    state.require(operation.expected)
+    info = require_session(tx, operation.session_id)
     wanted: list[tuple[EditKind, str | None]] = []
     if not isinstance(title, Stored):
         check_label(title, "title")
@@ -86,6 +64,7 @@ def update_session(
     if not isinstance(auto_title, Stored):
         check_label(auto_title, "auto_title")
         wanted.append(("auto_title", auto_title))
+    metadata_text = operation.metadata_text
     if callable(metadata_text):
         metadata_text = metadata_text(info.metadata_text)
     if metadata_text is not None:
@@ -95,9 +74,9 @@ def update_session(
     edits = [Edit(what, None, row_value(info, what), after) for what, after in wanted]
     for edit in edits:
         _write_row_value(tx, state, edit)
-    write_edits(tx, sources, state, edits, note)
+    write_edits(tx, sources, state, edits, operation.note)
     renew_heads(tx, [state.key])
-    return require_session(tx, session_id)
+    return require_session(tx, operation.session_id)
 
 
 UPDATE_SCOPE = statement(Nothing)("UPDATE sessions SET scope = :scope WHERE session_key = :session_key")
@@ -105,7 +84,7 @@ UPDATE_SCOPE = statement(Nothing)("UPDATE sessions SET scope = :scope WHERE sess
 
 def adopt_session(tx: Transaction, sources: Sources, session_id: str, scope: str) -> SessionInfo:
     """Give a session without history to another scope (see `Backend.adopt_session`)."""
-    state = read_state(tx, session_id)
+    state = base.read_state(tx, session_id)
     info = require_session(tx, session_id)
     has_own = info.entry_count or info.leaf_id or info.key or info.task_names.tasks
     if has_own or "imported" not in info.metadata:
@@ -139,38 +118,36 @@ def _write_row_value(tx: Transaction, state: SessionState, edit: Edit) -> None:
         tx.run(sql.UPDATE_COMPLETED, session_key=state.key, completed_at=completed_at)
 
 
-def set_label(
-    tx: Transaction, sources: Sources, session_id: str, entry_id: str, label: str | None, expected: Expected, note: Note
-) -> None:
+def set_label(tx: Transaction, sources: Sources, operation: SetLabel) -> None:
     """Set or clear a label (see `Backend.set_label`)."""
-    check_entry_label(label)
-    state = read_state(tx, session_id)
-    state.require(expected)
-    see_entry(tx, state, entry_id)
-    edit = Edit("label", entry_id, mark_of(tx, state, entry_id, "label"), label or None)
+    entry_id = operation.entry_id
+    check_entry_label(operation.label)
+    state = base.read_state(tx, operation.session_id)
+    state.require(operation.expected)
+    base.see_entry(tx, state, entry_id)
+    edit = Edit("label", entry_id, base.mark_of(tx, state, entry_id, "label"), operation.label or None)
     if edit.before != edit.after:
-        put_marks(tx, sources, state, [entry_id], "label", edit.after)
-        write_edits(tx, sources, state, [edit], note)
+        base.put_marks(tx, sources, state, [entry_id], "label", edit.after)
+        write_edits(tx, sources, state, [edit], operation.note)
 
 
-def set_pin(
-    tx: Transaction, sources: Sources, session_id: str, entry_id: str, pinned: bool, expected: Expected, note: Note
-) -> tuple[str, ...]:
+def set_pin(tx: Transaction, sources: Sources, operation: SetPin) -> tuple[str, ...]:
     """Pin an entry with its group, or let go of them (see `Backend.set_pin`)."""
-    state = read_state(tx, session_id)
-    state.require(expected)
-    see_entry(tx, state, entry_id)
+    entry_id, pinned = operation.entry_id, operation.pinned
+    state = base.read_state(tx, operation.session_id)
+    state.require(operation.expected)
+    base.see_entry(tx, state, entry_id)
     (entry,) = tx.rows(sql.ENTRY_POSITION, tree_id=state.tree_id, entry_id=entry_id)
     check_pinnable(entry_id, entry.kind)
     group = group_of(tx, state, entry_id, state.position)
-    own = pins_of(tx, state)
+    own = base.pins_of(tx, state)
     latest = latest_compaction(tx, state, state.position)
     in_effect = effective_pins(own, None if latest is None else latest[1])
     changed = [member for member in group if (own.get(member) != "on" if pinned else member in in_effect)]
     after = "on" if pinned else "off"
     if changed:
-        put_marks(tx, sources, state, changed, "pin", after)
-        write_edits(tx, sources, state, [Edit("pin", entry_id, own.get(entry_id), after)], note)
+        base.put_marks(tx, sources, state, changed, "pin", after)
+        write_edits(tx, sources, state, [Edit("pin", entry_id, own.get(entry_id), after)], operation.note)
     return tuple(group)
 
 
@@ -198,12 +175,12 @@ def restore_edits(
                 _write_row_value(tx, state, edit)
                 changed.append(edit)
             continue
-        see_entry(tx, state, want.entry_id)
-        edit = Edit(want.what, want.entry_id, mark_of(tx, state, want.entry_id, want.what), want.after)
+        base.see_entry(tx, state, want.entry_id)
+        edit = Edit(want.what, want.entry_id, base.mark_of(tx, state, want.entry_id, want.what), want.after)
         if edit.before != edit.after:
             pinned = want.what == "pin"
             group = group_of(tx, state, want.entry_id, state.position) if pinned else [want.entry_id]
-            put_marks(tx, sources, state, group, want.what, edit.after)
+            base.put_marks(tx, sources, state, group, want.what, edit.after)
             changed.append(edit)
     if changed:
         write_edits(tx, sources, state, changed, note)
@@ -220,7 +197,7 @@ Logged = TypeVar("Logged", EditRow, StoredEntry)
 
 def read_log(tx: Transaction, session_id: str, before: int | None, limit: int) -> list[LogLine]:
     """Return lines of the log, newest first (see `Backend.read_log`)."""
-    state = read_state(tx, session_id)
+    state = base.read_state(tx, session_id)
     last = state.revision if before is None else min(before - 1, state.revision)
     return _lines(tx, state, max(last - limit, 0), last)
 
@@ -284,7 +261,7 @@ def _by_revision(rows: Sequence[Logged]) -> dict[int, list[Logged]]:
 
 def _logged_entries(tx: Transaction, state: SessionState, rows: list[StoredEntry]) -> LoggedEntries:
     first, last = rows[0], rows[-1]
-    payload = decode_payload(checked_payload(tx, state, first))
+    payload = decode_payload(base.checked_payload(tx, state, first))
     shown = [row for row in rows if row.ordinal < LOGGED_IDS]
     ids, kinds = tuple(row.id for row in shown), tuple(row.kind for row in shown)
     return LoggedEntries(last.ordinal + 1, ids, kinds, payload, first.parent_id, last.id, last.created_at)
@@ -307,7 +284,7 @@ def go_back(
     note: Note = NO_NOTE,
 ) -> LogLine | None:
     """Go back to a line of the log (see `Backend.go_back`)."""
-    state = read_state(tx, session_id)
+    state = base.read_state(tx, session_id)
     if isinstance(expected, Seen):
         # A leaf by itself is of interest only where the leaf is moved.
         state.require(expected)
@@ -320,9 +297,9 @@ def go_back(
         wanted = [replace(edit, after=edit.before if before else edit.after) for edit in edits]
         if not restore_edits(tx, sources, state, wanted, note):
             return None
-    elif not _go_to(tx, sources, state, revision, leaf_at(tx, state, revision - before), note, expected):
+    elif not _go_to(tx, sources, state, revision, base.leaf_at(tx, state, revision - before), note, expected):
         return None
-    return _lines(tx, read_state(tx, session_id), state.revision, state.revision + 1)[0]
+    return _lines(tx, base.read_state(tx, session_id), state.revision, state.revision + 1)[0]
 
 
 def check_is_logged(session_id: str, revision: int, last: int) -> None:
@@ -347,13 +324,13 @@ def _go_to(
     brought_back: list[str] = []
     position = None
     if target is not None:
-        position, _ = find_held(tx, state, target)
+        position, _ = base.find_held(tx, state, target)
         if position is None:
             raise leaf_is_gone(state.id, revision, target)
-        brought_back = retracted_on_path(tx, state, position)
-    own = bring_back(tx, state, brought_back)
+        brought_back = base.retracted_on_path(tx, state, position)
+    own = base.bring_back(tx, state, brought_back)
     edits = [Edit("retracted", None, to_json(brought_back).decode())] if brought_back else []
-    write_move(tx, sources, state, position, "back", note, undoes=revision, entries_back=own, edits=edits)
+    base.write_move(tx, sources, state, position, "back", note, undoes=revision, entries_back=own, edits=edits)
     return True
 
 
@@ -370,19 +347,11 @@ def leaf_is_gone(session_id: str, revision: int, target: str) -> EntryNotFound:
 # Navigation: the leaf goes elsewhere, and the summary of what it leaves comes along, in one transaction.
 
 
-def go_to(
-    tx: Transaction,
-    sources: Sources,
-    session_id: str,
-    entry_id: str,
-    summary: NewEntry | None,
-    label: str | None,
-    expected: Expected,
-    note: Note,
-) -> Navigated:
+def go_to(tx: Transaction, sources: Sources, operation: Navigate) -> Navigated:
     """Go to an entry: before one that a person wrote, else to the entry itself (see `Navigate`)."""
-    state = read_state(tx, session_id)
-    state.require(expected)
+    session_id, entry_id, summary = operation.session_id, operation.entry_id, operation.summary
+    state = base.read_state(tx, session_id)
+    state.require(operation.expected)
     entry = get_entry(tx, session_id, entry_id)
     if entry is None:
         raise EntryNotFound(state.id, entry_id)
@@ -390,6 +359,7 @@ def go_to(
         return Navigated(state.leaf, state.leaf, state.revision)
     to, draft = (entry.parent_id, message_text(entry.fields)) if is_editable(entry) else (entry_id, None)
     new = None if summary is None else leaving(summary, to, state.leaf)
+    label, note = operation.label, operation.note
     went = navigate(tx, sources, session_id, to, summary=new, label=label, labelled=entry_id, note=note)
     return replace(went, draft=draft)
 
@@ -408,9 +378,9 @@ def navigate(
 ) -> Navigated:
     """Set the leaf, with a summary below it, and label one of them (see `Backend.navigate`)."""
     check_entry_label(label)
-    state = read_state(tx, session_id)
+    state = base.read_state(tx, session_id)
     state.require(expected)
-    parent = None if to is None else see_entry(tx, state, to)
+    parent = None if to is None else base.see_entry(tx, state, to)
     summary_id = None
     if summary is not None:
         batch = EntryBatch(tx, sources, state)
@@ -419,12 +389,12 @@ def navigate(
         batch.write(tx, summary_id, batch.move("move", state.leaf, summary_id, note))
         revision = batch.revision
     elif to != state.leaf:
-        revision = write_move(tx, sources, state, parent, "move", note).revision
+        revision = base.write_move(tx, sources, state, parent, "move", note).revision
     else:
         revision = state.revision
     target = summary_id or labelled
     if label and target is not None:
         tx.states.pop(session_id, None)
-        set_label(tx, sources, session_id, target, label, STORED, note)
-        revision = read_state(tx, session_id).revision
+        set_label(tx, sources, SetLabel(session_id, target, label, note=note))
+        revision = base.read_state(tx, session_id).revision
     return Navigated(state.leaf, summary_id or to, revision, summary_id)

@@ -13,28 +13,6 @@ from msgspec.structs import replace
 from flue_py.core import ledger, usage
 from flue_py.core.context import EntryCost
 from flue_py.core.json import NamedTuple
-from flue_py.core.ledger import (
-    Amounts,
-    Budget,
-    BudgetRow,
-    CallId,
-    CallPrice,
-    CallRow,
-    Dimension,
-    HeldAmount,
-    LedgerQuery,
-    NewBudget,
-    Payer,
-    Reached,
-    Recorded,
-    ReservationRow,
-    ReservationState,
-    Unit,
-    UnpricedCall,
-    UsageReport,
-    UsageRow,
-)
-from flue_py.core.ledger import Reservation as ledger_Reservation
 from flue_py.core.sessions import DocumentName, above_prefix, all_meant, deletion_of, is_storable
 from flue_py.core.usage import CallDifference, Paid, PaidCall
 from flue_py.db import sql
@@ -44,7 +22,7 @@ from flue_py.db.ops.heads import check_heads, renew_heads, write_state
 from flue_py.db.ops.sessions import locate, require_session
 from flue_py.db.runner import Nothing, Row, SessionState, Sources, Statement, Transaction
 from flue_py.db.schema import all_tokens
-from flue_py.db.sql import call_columns, statement
+from flue_py.db.sql import call_columns, keyed, statement
 from flue_py.errors import BudgetNotFound, CallConflict, InvalidArgument, ReservationNotFound, SessionNotFound
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -56,20 +34,15 @@ def _path(row: Row) -> tuple[int, int, int, str, Paid]:
     return lane_id, depth, session_key, entry_id, Paid._make(paid)
 
 
-def _unpriced(row: Row) -> UnpricedCall:
+def _unpriced(row: Row) -> ledger.UnpricedCall:
     number, session_id, *call = row
-    return UnpricedCall(number, session_id, CallRow._make(call))
-
-
-def _entry_cost(row: Row) -> tuple[str, EntryCost]:
-    entry_id, *sums = row
-    return entry_id, EntryCost(*sums)
+    return ledger.UnpricedCall(number, session_id, ledger.CallRow._make(call))
 
 
 _CALL = call_columns("g")
 
 # A call is found by its id; or, where it has none, by the entry that it goes by, whose creator paid it.
-FIND_CALL = statement(CallRow)(
+FIND_CALL = statement(ledger.CallRow)(
     f"SELECT {_CALL} FROM ledger g WHERE g.scope = :scope AND g.provider = :provider AND g.call_id = :call_id"
     f" UNION ALL SELECT {_CALL} FROM ledger g WHERE g.session_key IN"
     "  (SELECT e.session_key FROM entries e WHERE e.id = :call_id)"
@@ -93,12 +66,12 @@ DELETE_CALL = statement(Nothing)(
     "DELETE FROM ledger WHERE scope = :scope AND provider = :provider AND call_id = :call_id"
     " AND session_key = :session_key"
 )
-CALLS_OF_ENTRY = statement(CallRow)(
+CALLS_OF_ENTRY = statement(ledger.CallRow)(
     f"SELECT {_CALL} FROM ledger g"
     " WHERE g.session_key = :session_key AND g.entry_id = :entry_id"
     " ORDER BY g.provider, COALESCE(g.call_id, g.entry_id)"
 )
-FIND_CALLS = statement(CallRow)(
+FIND_CALLS = statement(ledger.CallRow)(
     f"SELECT {_CALL} FROM {sql.PAIRS_OF_IDS} ledger g ON g.scope = :scope AND g.provider = {sql.FIRST_OF_PAIR}"
     f" AND g.call_id = {sql.SECOND_OF_PAIR}"
     f" UNION ALL SELECT {_CALL} FROM ledger g WHERE g.session_key IN"
@@ -129,7 +102,7 @@ PATHS = statement(_path)(
 FORKS = statement(tuple[int, int | None, int])(
     "SELECT l.lane_id, l.parent_lane, l.fork_depth FROM lanes l WHERE l.tree_id = :tree_id"
 )
-BOOKED_CALLS = statement(CallRow)(
+BOOKED_CALLS = statement(ledger.CallRow)(
     f"SELECT {_CALL} FROM ledger_sessions n"
     " JOIN ledger g ON g.session_key = n.session_key"
     " WHERE n.tree_id = :tree_id AND g.tree_id = :tree_id AND g.entry_id IS NOT NULL"
@@ -179,7 +152,7 @@ TAKE_CALLS = statement(Nothing)(
     " WHERE session_key = :earlier_key AND scope = :scope AND NOT EXISTS"
     " (SELECT 1 FROM entries e WHERE e.tree_id = ledger.tree_id AND e.id = ledger.entry_id)"
 )
-OWN_CALLS = statement(CallRow)(f"SELECT {_CALL} FROM ledger g WHERE g.session_key = :session_key")
+OWN_CALLS = statement(ledger.CallRow)(f"SELECT {_CALL} FROM ledger g WHERE g.session_key = :session_key")
 TREES_OF = statement(tuple[str, int, int])(
     f"SELECT s.id, s.session_key, s.tree_id FROM sessions s WHERE s.id {sql.IN_IDS}"
 )
@@ -189,7 +162,7 @@ PAYERS_OF_TREES = statement(tuple[int])(f"SELECT n.session_key FROM ledger_sessi
 # session that had added it: what another session adds under it later is another entry.
 # A call is found by who paid for it, its entry by its id. CROSS JOIN keeps SQLite to this order, in which there are
 # indexes: any other looks through all calls of a tree for each of its entries.
-ENTRY_COSTS = statement(_entry_cost)(
+ENTRY_COSTS = statement(keyed(str, lambda sums: EntryCost(*sums)))(
     f"{sql.WITH_HELD}, reach(lane_id, high) AS (SELECT h.lane_id, MAX(h.depth) FROM held h GROUP BY h.lane_id)"
     " SELECT g.entry_id, COUNT(*), COUNT(*) - COUNT(g.cost), CAST(COALESCE(SUM(g.cost), 0) AS BIGINT)"
     " FROM ledger_sessions n CROSS JOIN ledger g CROSS JOIN entries e CROSS JOIN reach r"
@@ -324,7 +297,7 @@ Tree = TypeVar("Tree", int, int | None)
 _FIRST_US, _LAST_US = -(2**63), 2**63 - 1
 
 
-def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
+def read_ledger(tx: Transaction, query: ledger.LedgerQuery) -> ledger.UsageReport:
     """Sum up the ledger (see `Backend.read_ledger`)."""
     names = (*query.matches.values(), query.session_id or "", query.project or "", query.scope_prefix or "")
     if not all(map(is_storable, names)):
@@ -396,7 +369,7 @@ def task_ids(tx: Transaction, session_id: str) -> set[str]:
     return {task_id for (task_id,) in tx.rows(GONE_TASKS, ids=linked)}
 
 
-def _payers(tx: Transaction, session_id: str, query: LedgerQuery) -> list[int]:
+def _payers(tx: Transaction, session_id: str, query: ledger.LedgerQuery) -> list[int]:
     """Return the keys of the sessions that the query is about, living or gone. Raises `SessionNotFound`."""
     ids = {str(session_id)}
     # The tasks of a session whose id another one has now went with it: what links there are is that one's.
@@ -427,7 +400,9 @@ def _meant(names: Iterable[str], rows: Iterable[tuple[str, int, Tree]]) -> list[
     return [(session_id, key, tree) for session_id, key, tree in rows if is_meant(session_id, key)]
 
 
-def _usage_row(values: Row, numbers: list[int], query: LedgerQuery, unit: str, blocks: Mapping[int, int]) -> UsageRow:
+def _usage_row(
+    values: Row, numbers: list[int], query: ledger.LedgerQuery, unit: str, blocks: Mapping[int, int]
+) -> ledger.UsageRow:
     group: dict[str, str | date | None] = {}
     for name, value in zip(query.group_by, values, strict=True):
         if name == "block":
@@ -438,7 +413,7 @@ def _usage_row(values: Row, numbers: list[int], query: LedgerQuery, unit: str, b
             group[name] = _group_value(name, value)
     calls, unpriced, unknown, reported, *halves = numbers
     sums = (high << 32 | low for high, low in _pairs(halves))
-    return UsageRow(group, *(calls, unpriced, *sums, unknown, reported))
+    return ledger.UsageRow(group, *(calls, unpriced, *sums, unknown, reported))
 
 
 def _pairs(halves: Sequence[int]) -> Iterable[tuple[int, int]]:
@@ -447,7 +422,7 @@ def _pairs(halves: Sequence[int]) -> Iterable[tuple[int, int]]:
         yield high + (low >> 32), low & 0xFFFFFFFF
 
 
-def _group_value(name: Dimension, value: int | str | None) -> str | date | None:
+def _group_value(name: ledger.Dimension, value: int | str | None) -> str | date | None:
     if name in ("day", "week", "month"):
         return ledger.period_of(int(value or 0), name)
     return None if value is None else str(value)
@@ -457,28 +432,14 @@ def _group_value(name: Dimension, value: int | str | None) -> str | date | None:
 # The statements on budgets and reservations.
 
 
-def _budget(row: Row) -> tuple[int, Budget]:
+def _budget(row: Row) -> tuple[int, ledger.Budget]:
     *columns, budget_key = row
-    return budget_key, Budget(*columns)
+    return budget_key, ledger.Budget(*columns)
 
 
-def _held_amount(row: Row) -> HeldAmount:
-    return HeldAmount(*row)
-
-
-def _reached(row: Row) -> tuple[tuple[str, int], Reached]:
+def _reached(row: Row) -> tuple[tuple[str, int], ledger.Reached]:
     budget_id, amount, *columns = row
-    return (budget_id, amount), Reached(*columns)
-
-
-def _whole_budget(row: Row) -> tuple[int, BudgetRow]:
-    budget_key, *columns = row
-    return budget_key, BudgetRow._make(columns)
-
-
-def _reservation(row: Row) -> tuple[int, ReservationRow]:
-    budget_key, *columns = row
-    return budget_key, ReservationRow._make(columns)
+    return (budget_id, amount), ledger.Reached(*columns)
 
 
 class StoredShare(NamedTuple):
@@ -486,10 +447,10 @@ class StoredShare(NamedTuple):
 
     budget_key: int
     budget_id: str
-    unit: Unit
+    unit: ledger.Unit
     period: str
     amount: int
-    state: ReservationState
+    state: ledger.ReservationState
     used: int | None
     session_id: str
     created_at: int
@@ -573,7 +534,7 @@ SETTLE = statement(Nothing)(
 PROLONG = statement(Nothing)(
     "UPDATE reservations SET expires_at = :expires_at WHERE reservation_id = :reservation_id AND state = 'held'"
 )
-HELD = statement(_held_amount)(
+HELD = statement(ledger.HeldAmount)(
     "SELECT r.reservation_id, r.session_id, r.amount, r.created_at, r.expires_at FROM reservations r"
     " WHERE r.budget_key = :budget_key AND r.state = 'held' AND r.expires_at > :now"
     " ORDER BY r.expires_at, r.reservation_id"
@@ -622,24 +583,25 @@ CALLS_IN_TIME = {
 
 # -- copies ----------------------------------------------------------------------------------------------------------
 
-_BUDGET_ROW = "b.budget_key, " + ", ".join(f"b.{name}" for name in BudgetRow._fields)
-WHOLE_BUDGETS = statement(_whole_budget)(
+_BUDGET_ROW = "b.budget_key, " + ", ".join(f"b.{name}" for name in ledger.BudgetRow._fields)
+_WHOLE = statement(keyed(int, ledger.BudgetRow._make))
+WHOLE_BUDGETS = _WHOLE(
     f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.budget_key > :after_key ORDER BY b.budget_key LIMIT :count"
 )
-WHOLE_BUDGET = statement(_whole_budget)(f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.budget_key = :budget_key")
-BUDGETS_BY_ID = statement(_whole_budget)(f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.id {sql.IN_IDS}")
+WHOLE_BUDGET = _WHOLE(f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.budget_key = :budget_key")
+BUDGETS_BY_ID = _WHOLE(f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.id {sql.IN_IDS}")
 SESSIONS_BY_ID = statement(tuple[int, str, str])(
     f"SELECT s.session_key, s.id, s.scope FROM sessions s WHERE s.id {sql.IN_IDS} AND s.trashed_at IS NULL"
 )
-RESERVATIONS_OF = statement(_reservation)(
+RESERVATIONS_OF = statement(keyed(int, ledger.ReservationRow._make))(
     "SELECT r.budget_key, "
-    + ", ".join(f"r.{name}" for name in ReservationRow._fields)
+    + ", ".join(f"r.{name}" for name in ledger.ReservationRow._fields)
     + f" FROM reservations r WHERE r.budget_key {sql.IN_KEYS}"
     " ORDER BY r.budget_key, r.created_at, r.reservation_id"
 )
 REPLACE_BUDGET = statement(Nothing)(
     "UPDATE budgets SET "
-    + ", ".join(f"{name} = :{name}" for name in BudgetRow._fields if name != "id")
+    + ", ".join(f"{name} = :{name}" for name in ledger.BudgetRow._fields if name != "id")
     + " WHERE id = :id"
 )
 DELETE_RESERVATIONS = statement(Nothing)("DELETE FROM reservations WHERE budget_key = :budget_key")
@@ -656,7 +618,7 @@ _ID_ATTEMPTS = 1_000
 # -- budgets ----------------------------------------------------------------------------------------------------------
 
 
-def set_budget(tx: Transaction, sources: Sources, new: NewBudget) -> Budget:
+def set_budget(tx: Transaction, sources: Sources, new: ledger.NewBudget) -> ledger.Budget:
     """Make a budget, or change the one of the same target, unit and period (see `Backend.set_budget`)."""
     scope = new.scope
     if new.session_id is not None:
@@ -674,7 +636,7 @@ def set_budget(tx: Transaction, sources: Sources, new: NewBudget) -> Budget:
         if spent > usage.MAX_AMOUNT:
             raise InvalidArgument(f"spent_so_far: the ledger has {spent}, more than can be stored; give a number")
         key = tx.new_key()
-        row = BudgetRow(
+        row = ledger.BudgetRow(
             id=_free_id(sources, lambda drawn: _key_of(tx, drawn) is not None),
             scope=scope,
             covers=new.covers,
@@ -714,7 +676,7 @@ def _free_id(sources: Sources, is_taken: Callable[[str], bool]) -> str:
     raise InvalidArgument(f"ids: {_ID_ATTEMPTS} ids in a row are taken; make others")
 
 
-def _payers_of(tx: Transaction, new: NewBudget | Budget, scope: str) -> tuple[str, dict[str, object]]:
+def _payers_of(tx: Transaction, new: ledger.NewBudget | ledger.Budget, scope: str) -> tuple[str, dict[str, object]]:
     """Return how the ledger knows the calls of a budget's target: a key of `_PAYING`, and its parameters."""
     if new.session_id is not None:
         ids = task_ids(tx, new.session_id) if new.covers == "tasks" else {new.session_id}
@@ -725,7 +687,7 @@ def _payers_of(tx: Transaction, new: NewBudget | Budget, scope: str) -> tuple[st
     return "scopes", {"scope": prefix, "above": above_prefix(prefix)}
 
 
-def _in_ledger(tx: Transaction, new: NewBudget | Budget, scope: str, **times: object) -> int:
+def _in_ledger(tx: Transaction, new: ledger.NewBudget | ledger.Budget, scope: str, **times: object) -> int:
     """Return the sum of the ledger for a budget's target, between these times if there are any."""
     who, payers = _payers_of(tx, new, scope)
     row = tx.first((SPENT_IN_TIME if times else SPENT)[who], **payers, **times)
@@ -734,7 +696,7 @@ def _in_ledger(tx: Transaction, new: NewBudget | Budget, scope: str, **times: ob
     return int((high << 32) + low)
 
 
-def _as_of(tx: Transaction, budget: Budget, now: int) -> Budget:
+def _as_of(tx: Transaction, budget: ledger.Budget, now: int) -> ledger.Budget:
     """Return a budget with the period that is running and what the ledger has of it; without one as it is."""
     budget = budget.as_of(now)
     if budget.began_us is None:
@@ -744,7 +706,7 @@ def _as_of(tx: Transaction, budget: Budget, now: int) -> Budget:
     )
 
 
-def get_budget(tx: Transaction, sources: Sources, budget_id: str) -> Budget | None:
+def get_budget(tx: Transaction, sources: Sources, budget_id: str) -> ledger.Budget | None:
     """Return a budget, or None (see `Backend.get_budget`)."""
     key = _key_of(tx, budget_id)
     budgets = [] if key is None else _budgets(tx, [key], sources.now_us())
@@ -765,19 +727,21 @@ def _require_key(tx: Transaction, budget_id: str) -> int:
 
 
 def list_budgets(
-    tx: Transaction, sources: Sources, scope: str | None, prefix: str, after: str | None, limit: int
-) -> list[Budget]:
+    tx: Transaction, sources: Sources, *, scope: str | None, scope_prefix: str = "", after: str | None, limit: int
+) -> list[ledger.Budget]:
     """Return budgets in the order they were made (see `Backend.list_budgets`)."""
     beyond = -1 if after is None else _require_key(tx, after)
-    first, last = (prefix, above_prefix(prefix)) if scope is None else (scope, scope)
-    if not first.startswith(prefix):
+    first, last = (scope_prefix, above_prefix(scope_prefix)) if scope is None else (scope, scope)
+    if not first.startswith(scope_prefix):
         return []
     now = sources.now_us()
     rows = list(tx.rows(BUDGETS_IN_SCOPES, budget_key=beyond, first=first, last=last, now=now, count=limit))
     return [_as_of(tx, budget, now) for _, budget in rows]
 
 
-def covering_budgets(tx: Transaction, sources: Sources, session_id: str, *, by_ledger: bool) -> list[Budget]:
+def covering_budgets(
+    tx: Transaction, sources: Sources, session_id: str, *, by_ledger: bool = False
+) -> list[ledger.Budget]:
     """Return the budgets that cover a session (see `Backend.covering_budgets`)."""
     budgets = [budget for _, budget in _budgets(tx, _covering_keys(tx, session_id), sources.now_us())]
     if not by_ledger:
@@ -790,38 +754,38 @@ def _covering_keys(tx: Transaction, session_id: str) -> list[int]:
     return [key for (key,) in tx.rows(COVERING, id=session_id, ids=json.dumps(ledger.scopes_covering(info.scope)))]
 
 
-def held_amounts(tx: Transaction, sources: Sources, budget_id: str) -> list[HeldAmount]:
+def held_amounts(tx: Transaction, sources: Sources, budget_id: str) -> list[ledger.HeldAmount]:
     """Return the amounts held of a budget (see `Backend.held_amounts`)."""
     key = _require_key(tx, budget_id)
     return list(tx.rows(HELD, budget_key=key, now=sources.now_us()))
 
 
-def budgets_reached(tx: Transaction, pairs: Sequence[tuple[str, int]]) -> list[Reached | None]:
+def budgets_reached(tx: Transaction, pairs: Sequence[tuple[str, int]]) -> list[ledger.Reached | None]:
     """Return when budgets had spent amounts (see `Backend.budgets_reached`). One statement."""
     storable = [pair for pair in pairs if is_storable(pair[0])]
     reached = dict(tx.rows(REACHED, ids=json.dumps(storable)))
     return [reached.get(pair) for pair in pairs]
 
 
-def reached_in_period(tx: Transaction, budget: Budget, amount: int) -> Reached | None:
+def reached_in_period(tx: Transaction, budget: ledger.Budget, amount: int) -> ledger.Reached | None:
     """Return when a budget had spent an amount in its period (see `Backend.reached_in_period`)."""
     if amount == 0 and budget.began_us is not None:
-        return Reached(budget.began_us, None, 0)
+        return ledger.Reached(budget.began_us, None, 0)
     spent = 0
     who, payers = _payers_of(tx, budget, budget.scope)
     calls = tx.rows(CALLS_IN_TIME[who], **payers, from_us=budget.began_us, before_us=budget.ends_us)
     for at_us, session_id, tokens, cost in calls:
         spent += tokens if budget.unit == "tokens" else cost
         if spent >= amount:
-            return Reached(at_us, session_id, spent)
+            return ledger.Reached(at_us, session_id, spent)
     return None
 
 
-def deleting(sources: Sources, budget_id: str) -> Callable[[Transaction], Budget]:
+def deleting(sources: Sources, budget_id: str) -> Callable[[Transaction], ledger.Budget]:
     """Return one call of `Backend.delete_budget`, which may be run again where its commit went unheard."""
-    deleted: Budget | None = None
+    deleted: ledger.Budget | None = None
 
-    def delete(tx: Transaction) -> Budget:
+    def delete(tx: Transaction) -> ledger.Budget:
         """Delete a budget and its reservations. Raises `BudgetNotFound`."""
         nonlocal deleted
         key = _key_of(tx, budget_id)
@@ -860,7 +824,7 @@ def lock_budgets(tx: Transaction, keys: Collection[int]) -> None:
         tx.rows(LOCK_BUDGETS, keys=json.dumps(sorted(keys)))
 
 
-def _budgets(tx: Transaction, keys: Collection[int], now: int) -> list[tuple[int, Budget]]:
+def _budgets(tx: Transaction, keys: Collection[int], now: int) -> list[tuple[int, ledger.Budget]]:
     """Return budgets by key, in order of it, as of a moment. Those that are gone are left out."""
     rows = list(tx.rows(BUDGETS_BY_KEY, keys=json.dumps(list(keys)), now=now)) if keys else []
     return [(key, _as_of(tx, budget, now)) for key, budget in rows]
@@ -870,12 +834,12 @@ def _budgets(tx: Transaction, keys: Collection[int], now: int) -> list[tuple[int
 
 
 def reserving(
-    sources: Sources, session_id: str, amounts: Amounts, ttl_us: int
-) -> Callable[[Transaction], ledger_Reservation]:
+    sources: Sources, session_id: str, amounts: ledger.Amounts, ttl_us: int
+) -> Callable[[Transaction], ledger.Reservation]:
     """Return one call of `Backend.reserve`, which may be run again after a rollback, or if its commit went unheard."""
-    reservation: ledger_Reservation | None = None
+    reservation: ledger.Reservation | None = None
 
-    def reserve(tx: Transaction) -> ledger_Reservation:
+    def reserve(tx: Transaction) -> ledger.Reservation:
         """Set the amounts aside in every budget that covers the session. Raises `BudgetExceeded`."""
         nonlocal reservation
         if reservation is not None and reservation.budget_ids and _is_reserved(tx, reservation.id):
@@ -893,7 +857,7 @@ def reserving(
             amount = amounts.of(budget.unit) or 0
             shares.append(ledger.Share(budget.id, budget.unit, amount, "held", None))
             _set_aside(tx, key, amount, now)
-            row = ReservationRow(new_id, session_id, amount, "held", None, now, expires, None)
+            row = ledger.ReservationRow(new_id, session_id, amount, "held", None, now, expires, None)
             tx.insert(sql.INSERT_RESERVATION, [(key, *row)])
         reservation = ledger.reservation_of(
             new_id, str(session_id), shares, created_us=now, expires_us=expires, settled_us=None, now_us=now
@@ -935,7 +899,7 @@ class _Stored:
         self.expires_us = self._first.expires_at
 
     @property
-    def reservation(self) -> ledger_Reservation:
+    def reservation(self) -> ledger.Reservation:
         return ledger.reservation_of(
             self.id,
             self._first.session_id,
@@ -946,7 +910,7 @@ class _Stored:
             now_us=self.now,
         )
 
-    def settle(self, tx: Transaction, state: str, used: Amounts | None) -> None:
+    def settle(self, tx: Transaction, state: str, used: ledger.Amounts | None) -> None:
         """Settle every share: book the use, and give back the rest."""
         for key, share, spent in zip(self.keys, self.shares, self.spent, strict=True):
             booked = None if used is None else ledger.used_of(share, used)
@@ -956,7 +920,7 @@ class _Stored:
             tx.run(SETTLE, **where, reservation_id=self.id, state=state, used=booked)
 
 
-def get_reservation(tx: Transaction, sources: Sources, reservation_id: str) -> ledger_Reservation | None:
+def get_reservation(tx: Transaction, sources: Sources, reservation_id: str) -> ledger.Reservation | None:
     """Return a reservation as it stands, or None (see `Backend.get_reservation`)."""
     try:
         return _Stored(tx, reservation_id, sources.now_us(), locked=False).reservation
@@ -964,7 +928,9 @@ def get_reservation(tx: Transaction, sources: Sources, reservation_id: str) -> l
         return None
 
 
-def commit_reservation(tx: Transaction, sources: Sources, reservation_id: str, used: Amounts) -> ledger_Reservation:
+def commit_reservation(
+    tx: Transaction, sources: Sources, reservation_id: str, used: ledger.Amounts
+) -> ledger.Reservation:
     """Book the use of a call (see `Backend.commit_reservation`)."""
     stored = _Stored(tx, reservation_id, sources.now_us())
     if ledger.is_retry(stored.reservation, stored.shares, used):
@@ -976,11 +942,11 @@ def commit_reservation(tx: Transaction, sources: Sources, reservation_id: str, u
     return _Stored(tx, reservation_id, stored.now).reservation
 
 
-def releasing(sources: Sources, reservation_id: str) -> Callable[[Transaction], ledger_Reservation]:
+def releasing(sources: Sources, reservation_id: str) -> Callable[[Transaction], ledger.Reservation]:
     """Return one call of `Backend.release_reservation`, which may be run again if its commit went unheard."""
     has_run = False
 
-    def release(tx: Transaction) -> ledger_Reservation:
+    def release(tx: Transaction) -> ledger.Reservation:
         """Give back the amount of a reservation. Raises `ReservationSettled` where it holds nothing any more."""
         nonlocal has_run
         stored = _Stored(tx, reservation_id, sources.now_us())
@@ -994,7 +960,7 @@ def releasing(sources: Sources, reservation_id: str) -> Callable[[Transaction], 
     return release
 
 
-def prolong_reservation(tx: Transaction, sources: Sources, reservation_id: str, ttl_us: int) -> ledger_Reservation:
+def prolong_reservation(tx: Transaction, sources: Sources, reservation_id: str, ttl_us: int) -> ledger.Reservation:
     """Hold a reservation for longer (see `Backend.prolong_reservation`)."""
     stored = _Stored(tx, reservation_id, sources.now_us())
     ledger.check_held(stored.reservation, "prolonged")
@@ -1056,10 +1022,10 @@ _MANY = 8
 def insert_calls(
     tx: Transaction,
     tree_id: int,
-    calls: Sequence[CallRow],
+    calls: Sequence[ledger.CallRow],
     conflict: Callable[[CallDifference], None] | None = None,
     drawn: Collection[str] = (),
-) -> list[CallRow]:
+) -> list[ledger.CallRow]:
     """Write calls into the ledger, where they are not there yet; return those that were not.
 
     One that is there with other numbers raises `CallConflict`, or calls ``conflict``: the ledger keeps the first. Those
@@ -1083,7 +1049,7 @@ def insert_calls(
     return new
 
 
-def ledger_row(tree_id: int, call: CallRow, drawn: Collection[str]) -> tuple[object, ...]:
+def ledger_row(tree_id: int, call: ledger.CallRow, drawn: Collection[str]) -> tuple[object, ...]:
     """Return a call as it is stored: without an id of its own where it goes by one that was drawn for its entry."""
     if call.call_id not in drawn:
         return (tree_id, *call)
@@ -1091,16 +1057,16 @@ def ledger_row(tree_id: int, call: CallRow, drawn: Collection[str]) -> tuple[obj
     return (tree_id, scope, provider, None, *rest)
 
 
-def name_calls(tx: Transaction, calls: Iterable[CallRow]) -> None:
+def name_calls(tx: Transaction, calls: Iterable[ledger.CallRow]) -> None:
     """Have the ledger's unique index know the calls that go by one of these ids, though they are not named by it."""
     tx.run(NAME_CALLS, ids=json.dumps([call.call_id for call in calls]))
 
 
 def _insert_many(
-    tx: Transaction, tree_id: int, calls: Sequence[CallRow], conflict: Callable[[CallDifference], None] | None
-) -> list[CallRow]:
+    tx: Transaction, tree_id: int, calls: Sequence[ledger.CallRow], conflict: Callable[[CallDifference], None] | None
+) -> list[ledger.CallRow]:
     """Do the same in two statements: as nobody else writes, the answer to the first is still so at the second."""
-    earlier: dict[tuple[str, str, str], CallRow] = {}
+    earlier: dict[tuple[str, str, str], ledger.CallRow] = {}
     for scope in {call.scope for call in calls}:
         names = json.dumps([(call.provider, call.call_id) for call in calls if call.scope == scope])
         earlier.update((call.identity, call) for call in tx.rows(FIND_CALLS, scope=scope, ids=names))
@@ -1115,12 +1081,12 @@ def _insert_many(
     return new
 
 
-def unpriced_calls(tx: Transaction, after: int = -1, *, limit: int = 500) -> list[UnpricedCall]:
+def unpriced_calls(tx: Transaction, after: int = -1, *, limit: int = 500) -> list[ledger.UnpricedCall]:
     """Return calls whose cost is unknown (see `Backend.unpriced_calls`)."""
     return list(tx.rows(UNPRICED_CALLS, after_key=after, count=limit))
 
 
-def price_calls(tx: Transaction, prices: Sequence[CallPrice]) -> int:
+def price_calls(tx: Transaction, prices: Sequence[ledger.CallPrice]) -> int:
     """Give calls their costs (see `Backend.price_calls`)."""
     numbers = json.dumps([price.number for price in prices])
     payers = {number: (key, tree) for number, key, tree in tx.rows(PAYERS_OF_CALLS, keys=numbers)}
@@ -1143,24 +1109,24 @@ def price_calls(tx: Transaction, prices: Sequence[CallPrice]) -> int:
     return filled
 
 
-def take_back(tx: Transaction, calls: Iterable[tuple[CallRow, Sequence[str]]]) -> list[CallRow]:
+def take_back(tx: Transaction, calls: Iterable[tuple[ledger.CallRow, Sequence[str]]]) -> list[ledger.CallRow]:
     """Delete the rows that calls take the place of (see `replaced_by`), by the ids they name; return those rows."""
-    replaced: list[CallRow] = []
+    replaced: list[ledger.CallRow] = []
     for call, names in calls:
         replaced += _delete(tx, ledger.replaced_by(call, names, partial(_call_of, tx, call)))
     return replaced
 
 
-def take_alone(tx: Transaction, calls: Iterable[CallRow]) -> Sequence[CallRow]:
+def take_alone(tx: Transaction, calls: Iterable[ledger.CallRow]) -> Sequence[ledger.CallRow]:
     """Delete the rows of calls that were booked without the entry they belong to; return those rows."""
     distinct = {call.identity: call for call in calls}.values()
-    pairs = ((call, find_call(tx, call.scope, CallId(call.provider, call.call_id))) for call in distinct)
+    pairs = ((call, find_call(tx, call.scope, ledger.CallId(call.provider, call.call_id))) for call in distinct)
     return _delete(
         tx, [booked for call, booked in pairs if booked is not None and ledger.is_booked_alone(call, booked)]
     )
 
 
-def _delete(tx: Transaction, calls: Sequence[CallRow]) -> Sequence[CallRow]:
+def _delete(tx: Transaction, calls: Sequence[ledger.CallRow]) -> Sequence[ledger.CallRow]:
     if calls:
         name_calls(tx, calls)
     for call in calls:
@@ -1170,17 +1136,17 @@ def _delete(tx: Transaction, calls: Sequence[CallRow]) -> Sequence[CallRow]:
     return calls
 
 
-def _call_of(tx: Transaction, call: CallRow, name: str) -> CallRow | None:
-    return find_call(tx, call.scope, CallId(call.provider, name))
+def _call_of(tx: Transaction, call: ledger.CallRow, name: str) -> ledger.CallRow | None:
+    return find_call(tx, call.scope, ledger.CallId(call.provider, name))
 
 
-def calls_of_entry(tx: Transaction, session_id: str, entry_id: str) -> list[CallRow]:
+def calls_of_entry(tx: Transaction, session_id: str, entry_id: str) -> list[ledger.CallRow]:
     """Return the calls that a session reported with an entry (see `Backend.calls_of_entry`)."""
     state = read_state(tx, session_id)
     return list(tx.rows(CALLS_OF_ENTRY, session_key=state.key, entry_id=entry_id))
 
 
-def _compare(booked: CallRow, call: CallRow, conflict: Callable[[CallDifference], None] | None) -> None:
+def _compare(booked: ledger.CallRow, call: ledger.CallRow, conflict: Callable[[CallDifference], None] | None) -> None:
     differing = ledger.differences(booked, call)
     if differing and conflict is None:
         raise CallConflict(call.provider, call.call_id, differing)
@@ -1188,9 +1154,9 @@ def _compare(booked: CallRow, call: CallRow, conflict: Callable[[CallDifference]
         conflict(CallDifference(call.provider, call.call_id, differing))
 
 
-def distinct_calls(calls: Iterable[CallRow]) -> list[CallRow]:
+def distinct_calls(calls: Iterable[ledger.CallRow]) -> list[ledger.CallRow]:
     """Return calls without those that are reported twice. Raises `CallConflict` where one has other numbers then."""
-    firsts: dict[tuple[str, str, str], CallRow] = {}
+    firsts: dict[tuple[str, str, str], ledger.CallRow] = {}
     for call in calls:
         differing = ledger.differences(firsts.setdefault(call.identity, call), call)
         if differing:
@@ -1198,17 +1164,17 @@ def distinct_calls(calls: Iterable[CallRow]) -> list[CallRow]:
     return list(firsts.values())
 
 
-def _known(tx: Transaction, call: CallRow) -> CallRow:
-    row = find_call(tx, call.scope, CallId(call.provider, call.call_id))
+def _known(tx: Transaction, call: ledger.CallRow) -> ledger.CallRow:
+    row = find_call(tx, call.scope, ledger.CallId(call.provider, call.call_id))
     return call if row is None else row
 
 
-def find_call(tx: Transaction, scope: str, identity: CallId) -> CallRow | None:
+def find_call(tx: Transaction, scope: str, identity: ledger.CallId) -> ledger.CallRow | None:
     """Return a call of the ledger, or None."""
     return tx.first(FIND_CALL, scope=scope, provider=identity.provider, call_id=identity.call_id)
 
 
-def find_calls(tx: Transaction, scope: str, identities: Sequence[CallId]) -> list[CallRow]:
+def find_calls(tx: Transaction, scope: str, identities: Sequence[ledger.CallId]) -> list[ledger.CallRow]:
     """Return those of these calls that are in the ledger, in no order (see `Backend.find_calls`)."""
     if not all(is_storable(name) for name in (scope, *(name for identity in identities for name in identity))):
         return []
@@ -1221,7 +1187,7 @@ def spending(state: SessionState, paid: Paid) -> dict[str, int]:
     return {name: getattr(state, name) + amount for name, amount in zip(sql.SPENDING, amounts, strict=True)}
 
 
-def paid_by(calls: Iterable[CallRow]) -> Paid:
+def paid_by(calls: Iterable[ledger.CallRow]) -> Paid:
     """Return the sum of calls."""
     total = usage.NOTHING_PAID
     for call in calls:
@@ -1245,7 +1211,7 @@ def check_path(sums: Iterable[Sequence[int]]) -> None:
         )
 
 
-def take_calls_of_deleted(tx: Transaction, state: SessionState) -> set[CallId]:
+def take_calls_of_deleted(tx: Transaction, state: SessionState) -> set[ledger.CallId]:
     """Give a new session the calls of a deleted one of its id: it was, and is back. O(calls).
 
     Those that have no entry are returned: the session may bring it.
@@ -1259,7 +1225,7 @@ def take_calls_of_deleted(tx: Transaction, state: SessionState) -> set[CallId]:
     if calls:
         tx.insert(sql.INSERT_PAYER, [(state.tree_id, *payer_row(state))])
         write_state(tx, replace(state, **spending(state, paid_by(calls))))
-    return {CallId(call.provider, call.call_id) for call in calls if call.entry_id is None}
+    return {ledger.CallId(call.provider, call.call_id) for call in calls if call.entry_id is None}
 
 
 def was_deleted(tx: Transaction, session_ids: Collection[str], scope: str) -> dict[str, bool]:
@@ -1276,14 +1242,14 @@ def _is_noted(tx: Transaction, name: DocumentName) -> bool:
     return not noted or (own,) in noted
 
 
-def payer_row(state: SessionState) -> Payer:
+def payer_row(state: SessionState) -> ledger.Payer:
     """Return the session as the ledger names it."""
-    return Payer(state.key, state.id, project=state.cwd or None)
+    return ledger.Payer(state.key, state.id, project=state.cwd or None)
 
 
 def record_call(
     tx: Transaction, sources: Sources, session_id: str, call: PaidCall, steps: Sequence[PaidCall] = ()
-) -> Recorded:
+) -> ledger.Recorded:
     """Write a paid call without an entry, and its steps by other models (see `Backend.record_call`)."""
     recorded = _record(tx, sources, session_id, call)
     for step in steps:
@@ -1292,7 +1258,7 @@ def record_call(
     return recorded
 
 
-def _record(tx: Transaction, sources: Sources, session_id: str, call: PaidCall) -> Recorded:
+def _record(tx: Transaction, sources: Sources, session_id: str, call: PaidCall) -> ledger.Recorded:
     state = read_state(tx, session_id)
     now = sources.now_us()
     call_id = sources.entry_id() if call.call_id is None else call.call_id
@@ -1303,11 +1269,11 @@ def _record(tx: Transaction, sources: Sources, session_id: str, call: PaidCall) 
     new = insert_calls(tx, state.tree_id, [row])
     if not new and not replaced:
         earlier = _known(tx, row)
-        return Recorded(row.provider, call_id, False, earlier.cost, earlier.price_source, state.revision)
+        return ledger.Recorded(row.provider, call_id, False, earlier.cost, earlier.price_source, state.revision)
     spent = paid_by(new).minus(paid_by(replaced))
     check_spending(state.spent_tokens + spent.tokens, state.spent_cost + spent.picodollars)
     tx.insert(sql.INSERT_PAYER, [(state.tree_id, *payer_row(state))])
     write_state(tx, replace(state, revision=state.revision + 1, updated_at=now, **spending(state, spent)))
     if replaced:
         renew_sums(tx, state.tree_id, state.key)
-    return Recorded(row.provider, call_id, True, row.cost, row.price_source, state.revision + 1)
+    return ledger.Recorded(row.provider, call_id, True, row.cost, row.price_source, state.revision + 1)

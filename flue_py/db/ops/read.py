@@ -56,35 +56,8 @@ from flue_py.core.sessions import (
     is_storable,
 )
 from flue_py.db import sql
-from flue_py.db.ops.base import (
-    Payloads,
-    checked_payload,
-    checked_state,
-    entries_of_rows,
-    exclusions_on_path,
-    find_held,
-    find_visible,
-    held_by,
-    in_parts,
-    made_entries,
-    named_above,
-    named_on_path,
-    pages_of_path,
-    path_entries,
-    path_stretch,
-    pins_of,
-    place,
-    place_at,
-    place_to_read,
-    read_state,
-    read_state_and_epoch,
-    require_path,
-    retracted_ids,
-    see_entry,
-    spans_of,
-    spans_range,
-    stretch_of,
-)
+from flue_py.db.ops import base
+from flue_py.db.ops.base import place
 from flue_py.db.ops.seals import marks_by
 from flue_py.db.payloads import decode_payload, unpacked
 from flue_py.db.runner import Position, Row, SessionState, Statement, Transaction
@@ -127,15 +100,17 @@ def read_context(
         state, epoch, compaction = _read_state_and_compaction(tx, session_id)
         at, position = state.leaf, state.position
     else:
-        state, epoch = read_state_and_epoch(tx, session_id)
-        at, position = place_to_read(tx, state, leaf)
+        state, epoch = base.read_state_and_epoch(tx, session_id)
+        at, position = base.place_to_read(tx, state, leaf)
         if ReadStamp(at, epoch) == unless:
             return PathRead(at, state.leaf, state.revision, unless, None)
         compaction = _latest_compaction(tx, state, position)
     stamp = ReadStamp(at, epoch)
     compaction = in_effect(tx, state, compaction)
     if compaction is None or position is None:
-        return PathRead(at, state.leaf, state.revision, stamp, path_entries(tx, state, position, -1, contents=False))
+        return PathRead(
+            at, state.leaf, state.revision, stamp, base.path_entries(tx, state, position, -1, contents=False)
+        )
     entries = _kept_entries(tx, state, position, kept_by(tx, state, compaction))
     summary = next(entry for entry in entries if entry.depth == compaction.depth)
     return PathRead(at, state.leaf, state.revision, stamp, entries, summary)
@@ -144,15 +119,15 @@ def read_context(
 def _kept_entries(tx: Transaction, state: SessionState, position: Position, view: Kept) -> list[Entry]:
     """Return the kept entries of a path, those that the compaction names, and the exclusions, root first."""
     if view.is_plain:
-        return path_entries(tx, state, position, view.first - 1, contents=False)
+        return base.path_entries(tx, state, position, view.first - 1, contents=False)
     entries = list(view.named)
     begin = view.first
     for gap in view.gaps:
         if begin < gap.first:
-            entries += path_stretch(tx, state, position, begin - 1, gap.first - 1, contents=False)
+            entries += base.path_stretch(tx, state, position, begin - 1, gap.first - 1, contents=False)
         begin = gap.last + 1
-    entries += path_entries(tx, state, position, begin - 1, contents=False)
-    entries += exclusions_on_path(tx, state, position, begin - 1)
+    entries += base.path_entries(tx, state, position, begin - 1, contents=False)
+    entries += base.exclusions_on_path(tx, state, position, begin - 1)
     return list({entry.depth: entry for entry in sorted(entries, key=attrgetter("depth"))}.values())
 
 
@@ -161,7 +136,7 @@ def _kept_entries(tx: Transaction, state: SessionState, position: Position, view
 _BODY = f"e.depth, {{}}, CASE WHEN e.kind = 'message' THEN NULL ELSE {sql.FIELDS} END, {sql.DIGEST}, {sql.PAYLOAD}"
 _bodies: Callable[[str], Statement[StoredBody]] = statement(cast("type[StoredBody]", StoredBody))
 LANE_BODIES = _bodies(sql.lane_range(_BODY.format(sql.first_below(":low"))))
-SPANS_BODIES = _bodies(spans_range(_BODY.format(sql.first_below(":low_depth"))))
+SPANS_BODIES = _bodies(base.spans_range(_BODY.format(sql.first_below(":low_depth"))))
 
 
 def read_messages(tx: Transaction, session_id: str, *, leaf: LeafChoice = STORED) -> MessagesRead:
@@ -175,8 +150,8 @@ def read_messages(tx: Transaction, session_id: str, *, leaf: LeafChoice = STORED
         messages = None
         if view.is_plain:
             with collector_held(position.depth - first + 1):
-                payloads = Payloads(tx, state, stretch_of(state, position, first - 1), contents=False)
-                with closing(pages_of_path(tx, state, position, first - 1, LANE_BODIES, SPANS_BODIES)) as pages:
+                payloads = base.Payloads(tx, state, base.stretch_of(state, position, first - 1), contents=False)
+                with closing(base.pages_of_path(tx, state, position, first - 1, LANE_BODIES, SPANS_BODIES)) as pages:
                     messages = _messages(tx, pages, summary_depth, payloads)
     if messages is None:
         # What is pinned, summarized in its place, excluded or damaged is found by ids, which are not among the bodies.
@@ -194,7 +169,7 @@ def place_and_compaction(
         state, _, compaction = _read_state_and_compaction(tx, session_id)
         return state, state.leaf, state.position, in_effect(tx, state, compaction)
     tx.require_snapshot()
-    state = read_state(tx, session_id)
+    state = base.read_state(tx, session_id)
     at, position = place(tx, state, leaf)
     return state, at, position, in_effect(tx, state, _latest_compaction(tx, state, position))
 
@@ -227,7 +202,7 @@ def _read_state_and_compaction(tx: Transaction, session_id: str) -> tuple[Sessio
     """Return a session, the epoch, and the latest compaction on the path to its leaf."""
     row = tx.first(SESSION_AND_COMPACTION, id=session_id) if is_storable(session_id) else None
     state, epoch, compaction = row or (None, 0, None)
-    return checked_state(tx, session_id, state), epoch, compaction
+    return base.checked_state(tx, session_id, state), epoch, compaction
 
 
 LATEST_COMPACTION = statement(StoredEntry)(sql.WITH_SPANS + _LATEST_COMPACTION)
@@ -235,7 +210,7 @@ LATEST_COMPACTION = statement(StoredEntry)(sql.WITH_SPANS + _LATEST_COMPACTION)
 
 def _latest_compaction(tx: Transaction, state: SessionState, position: Position | None) -> StoredEntry | None:
     tx.require_snapshot()
-    return None if position is None else tx.first(LATEST_COMPACTION, **spans_of(state, position))
+    return None if position is None else tx.first(LATEST_COMPACTION, **base.spans_of(state, position))
 
 
 def latest_compaction(tx: Transaction, state: SessionState, position: Position | None) -> tuple[str, JsonObject] | None:
@@ -260,16 +235,16 @@ def in_effect(tx: Transaction, state: SessionState, latest: StoredEntry | None) 
     restored = fields[RESTORES]
     if not isinstance(restored, str) or not is_storable(restored):
         return None
-    return tx.first(COMPACTION_ON_PATH, **place_at(state, latest.lane_id, latest.depth), entry_id=restored)
+    return tx.first(COMPACTION_ON_PATH, **base.place_at(state, latest.lane_id, latest.depth), entry_id=restored)
 
 
 def fields_of(tx: Transaction, state: SessionState, compaction: StoredEntry) -> JsonObject:
     """Return the fields of a compaction. Raises `CorruptStore`."""
-    return decode_object(checked_payload(tx, state, compaction))
+    return decode_object(base.checked_payload(tx, state, compaction))
 
 
 def _messages(
-    tx: Transaction, pages: Iterable[Sequence[StoredBody]], summary_depth: int, payloads: Payloads
+    tx: Transaction, pages: Iterable[Sequence[StoredBody]], summary_depth: int, payloads: base.Payloads
 ) -> list[JsonObject] | None:
     """Return the messages that rows of bodies stand for, the summary at ``summary_depth`` before all others.
 
@@ -326,19 +301,19 @@ def kept_by(tx: Transaction, state: SessionState, compaction: StoredEntry) -> Ke
     """Return the part that a compaction keeps of the path that it is on."""
     fields = fields_of(tx, state, compaction)
     layout, pinned = layout_of(compaction.id, fields), pinned_ids(fields)
-    where = place_at(state, compaction.lane_id, compaction.depth)
+    where = base.place_at(state, compaction.lane_id, compaction.depth)
     first_kept = layout.first_kept_id
     if layout.is_plain and not pinned:
         if first_kept is None or not is_storable(first_kept):
             return Kept(compaction.depth)
         row = tx.first(DEPTH_ON_PATH, **where, entry_id=first_kept)
         if row is None:
-            require_path(tx, state, where, compaction.depth)
+            base.require_path(tx, state, where, compaction.depth)
         return Kept(compaction.depth if row is None else row[0])
     names = {*layout.named, *pinned, first_kept or ""}
-    named = {entry.id: entry for entry in named_above(tx, state, where, names, compaction.depth)}
+    named = {entry.id: entry for entry in base.named_above(tx, state, where, names, compaction.depth)}
     if not names - {""} <= named.keys():
-        require_path(tx, state, where, compaction.depth)
+        base.require_path(tx, state, where, compaction.depth)
     first = named.get(first_kept or "")
     kept_from = compaction.depth if first is None or first.depth >= compaction.depth else first.depth
     gaps = gaps_of(layout, named, kept_from, compaction.depth)
@@ -357,8 +332,8 @@ _FEW = 8
 
 def read_path_end(tx: Transaction, session_id: str, limit: int, *, leaf: LeafChoice = STORED) -> PathRead:
     """Return the last entries of a path (see `Backend.read_path_end`)."""
-    state, epoch = read_state_and_epoch(tx, session_id)
-    at, position = place_to_read(tx, state, leaf)
+    state, epoch = base.read_state_and_epoch(tx, session_id)
+    at, position = base.place_to_read(tx, state, leaf)
     entries = None if position is None else _end(tx, state, position, (0, True), limit, _as_they_are, messages_of)
     return PathRead(at, state.leaf, state.revision, ReadStamp(at, epoch), entries or ())
 
@@ -402,7 +377,7 @@ def _end(
     above, entries, count, further = position.depth, list[Entry](), limit, _FEW
     while is_everything or above - count >= first - 1:
         last, above = above, max(above - count, first - 1)
-        entries = path_stretch(tx, state, position, above, last, contents=contents) + entries
+        entries = base.path_stretch(tx, state, position, above, last, contents=contents) + entries
         items = items_of(entries)
         is_all = is_everything and above < first
         start = _whole_start(items, limit) if is_all or len(items) >= limit else None
@@ -454,11 +429,11 @@ ENTRY_BY_ID = statement(StoredEntry)(
 
 def get_entry(tx: Transaction, session_id: str, entry_id: str) -> Entry | None:
     """Return an entry the session sees, or None."""
-    state = read_state(tx, session_id)
+    state = base.read_state(tx, session_id)
     if not is_storable(entry_id):
         return None
     rows = tx.rows(ENTRY_BY_ID, tree_id=state.tree_id, session_key=state.key, entry_id=entry_id)
-    return next(iter(made_entries(tx, state, _seen(tx, state, rows))), None)
+    return next(iter(base.made_entries(tx, state, _seen(tx, state, rows))), None)
 
 
 # Of each tree that has an entry of this id, a session: the one that added it, or any.
@@ -482,9 +457,9 @@ def find_entry(tx: Transaction, entry_id: str) -> Entry | None:
         raise AmbiguousId(entry_id, tuple(session_ids[:_SHOWN]), message)
     if not session_ids:
         return None
-    state = read_state(tx, session_ids[0])
+    state = base.read_state(tx, session_ids[0])
     row = tx.first(FOUND_ENTRY, tree_id=state.tree_id, entry_id=entry_id)
-    return None if row is None else made_entries(tx, state, [row])[0]
+    return None if row is None else base.made_entries(tx, state, [row])[0]
 
 
 ENTRIES_OF_IDS = statement(StoredEntry)(f"SELECT {sql.ENTRY} FROM {sql.ENTRIES_BY_ID}")
@@ -492,12 +467,12 @@ ENTRIES_OF_IDS = statement(StoredEntry)(f"SELECT {sql.ENTRY} FROM {sql.ENTRIES_B
 
 def get_entries(tx: Transaction, session_id: str, ids: Sequence[str]) -> list[Entry | None]:
     """Return the entries with these ids, in this order (see `Backend.get_entries`)."""
-    state = read_state(tx, session_id)
+    state = base.read_state(tx, session_id)
     entries: dict[str, Entry] = {}
-    for some in in_parts(filter(is_storable, ids)):
+    for some in base.in_parts(filter(is_storable, ids)):
         rows = tx.rows(ENTRIES_OF_IDS, tree_id=state.tree_id, session_key=state.key, ids=json.dumps(some))
         with collector_held(len(rows)):
-            entries.update((entry.id, entry) for entry in made_entries(tx, state, _seen(tx, state, rows)))
+            entries.update((entry.id, entry) for entry in base.made_entries(tx, state, _seen(tx, state, rows)))
     return [entries.get(entry_id) for entry_id in ids]
 
 
@@ -526,7 +501,7 @@ LEAVES = statement(_named_entry)(
 def read_leaves(tx: Transaction, session_ids: Sequence[str]) -> list[Entry | None]:
     """Return the entries at the leaves of sessions, in this order (see `Backend.read_leaves`)."""
     leaves: dict[str, tuple[int, Entry | None]] = {}
-    for some in in_parts(filter(is_storable, session_ids)):
+    for some in base.in_parts(filter(is_storable, session_ids)):
         rows = tx.rows(LEAVES, ids=json.dumps(some))
         with collector_held(len(rows)):
             for session_id, key, creator, row in rows:
@@ -566,25 +541,25 @@ ROOT_ENTRIES = statement(StoredEntry)(
 
 def children(tx: Transaction, session_id: str, entry_id: str | None) -> list[Entry]:
     """Return the entries below one (see `Backend.children`)."""
-    state = read_state(tx, session_id)
+    state = base.read_state(tx, session_id)
     if entry_id is None:
         rows = tx.rows(ROOT_ENTRIES, tree_id=state.tree_id, session_key=state.key)
     else:
-        at = see_entry(tx, state, entry_id)
+        at = base.see_entry(tx, state, entry_id)
         where = {"tree_id": state.tree_id, "session_key": state.key, "lane_id": at.lane_id, "depth": at.depth}
         rows = tx.rows(CHILD_ENTRIES, **where)
     seen = sorted(_seen(tx, state, rows), key=attrgetter("revision", "ordinal"))
     seen.sort(key=lambda row: row.session_key == state.key)
-    return made_entries(tx, state, seen)
+    return base.made_entries(tx, state, seen)
 
 
 def _seen(tx: Transaction, state: SessionState, rows: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
     """Return those of some rows of the tree that the session sees: its own, and the ancestors of its places."""
-    retracted = retracted_ids(tx, state)
+    retracted = base.retracted_ids(tx, state)
     rows = [row for row in rows if row.id not in retracted]
     if all(row.session_key == state.key for row in rows):
         return rows
-    depths = dict(tx.rows(sql.HELD_SPANS, **held_by(state)))
+    depths = dict(tx.rows(sql.HELD_SPANS, **base.held_by(state)))
     return [row for row in rows if row.session_key == state.key or row.depth <= depths.get(row.lane_id, -1)]
 
 
@@ -701,7 +676,7 @@ def read_entries(
     contents: bool = True,
 ) -> list[Entry]:
     """Return a page of entries (see `Backend.read_entries`)."""
-    state = read_state(tx, session_id)
+    state = base.read_state(tx, session_id)
     end = _BEYOND if newest_first else _BEFORE
     last = None if after is None else _place_of(tx, state, after)
     parts = [_inherited(tx, state, kind, newest_first), _own(tx, state, kind, newest_first)]
@@ -709,12 +684,12 @@ def read_entries(
         parts.reverse()
     if last is not None and (last.session_key == state.key) != newest_first:
         del parts[0]
-    retracted = retracted_ids(tx, state)
+    retracted = base.retracted_ids(tx, state)
     rows: list[StoredEntry] = []
     for read_page in parts:
         rows += _entry_pages_page(read_page, last or end, limit - len(rows), retracted)
         last = None
-    return made_entries(tx, state, rows, contents=contents)
+    return base.made_entries(tx, state, rows, contents=contents)
 
 
 def _entry_pages_page(read_page: _ReadPage, last: Place, limit: int, without: set[str]) -> list[StoredEntry]:
@@ -731,7 +706,7 @@ def _entry_pages_page(read_page: _ReadPage, last: Place, limit: int, without: se
 
 def _place_of(tx: Transaction, state: SessionState, entry_id: str) -> Place:
     """Return where an entry is that the session holds, retracted or not. Raises `EntryNotFound` for any other."""
-    position, _ = find_held(tx, state, entry_id)
+    position, _ = base.find_held(tx, state, entry_id)
     place = None if position is None else tx.first(PLACE, tree_id=state.tree_id, entry_id=entry_id)
     if place is None:
         raise EntryNotFound(state.id, entry_id)
@@ -753,7 +728,7 @@ def _own(tx: Transaction, state: SessionState, kind: str | None, newest_first: b
 
 def _inherited(tx: Transaction, state: SessionState, kind: str | None, newest_first: bool) -> _ReadPage:
     statement = _inherited_page(_named(kind), newest_first)
-    fork_point = None if state.forked_from_entry is None else find_held(tx, state, state.forked_from_entry)[0]
+    fork_point = None if state.forked_from_entry is None else base.find_held(tx, state, state.forked_from_entry)[0]
 
     def read_page(last: Place, count: int) -> Sequence[StoredEntry]:
         if fork_point is None:
@@ -854,7 +829,7 @@ ManyNamedEntry: TypeAlias = tuple[str, str]
 def get_sessions(tx: Transaction, session_ids: Sequence[str]) -> list[SessionInfo | None]:
     """Return sessions, in this order (see `Backend.get_sessions`)."""
     sessions: dict[str, SessionInfo] = {}
-    for some in in_parts(filter(is_storable, session_ids)):
+    for some in base.in_parts(filter(is_storable, session_ids)):
         infos = (session_of(tx.chain, row) for row in tx.rows(SESSIONS, ids=json.dumps(some)))
         sessions.update((info.id, info) for info in infos)
     named = [(name, sessions.get(name)) for name in session_ids]
@@ -864,7 +839,7 @@ def get_sessions(tx: Transaction, session_ids: Sequence[str]) -> list[SessionInf
 def read_named(tx: Transaction, named: Sequence[ManyNamedEntry]) -> list[Entry | None]:
     """Return entries of several sessions, in this order (see `Backend.read_named`)."""
     entries: dict[ManyNamedEntry, tuple[int, Entry | None]] = {}
-    for some in in_parts(pair for pair in named if all(map(is_storable, pair))):
+    for some in base.in_parts(pair for pair in named if all(map(is_storable, pair))):
         rows = tx.rows(ENTRIES, ids=json.dumps(some))
         retracted = _retracted_by(tx, {entry.session_key for entry in rows})
         rows = [entry for entry in rows if (entry.session_key, entry.row.id) not in retracted]
@@ -885,7 +860,7 @@ def _retracted_by(tx: Transaction, keys: Collection[int]) -> set[tuple[int, str]
 def places_of(tx: Transaction, named: Sequence[ManyNamedEntry]) -> list[EntryPlace | None]:
     """Return where entries of several sessions lie, in this order (see `Backend.places_of`)."""
     places: dict[ManyNamedEntry, tuple[int, EntryPlace]] = {}
-    for some in in_parts(pair for pair in named if all(map(is_storable, pair))):
+    for some in base.in_parts(pair for pair in named if all(map(is_storable, pair))):
         places |= _places(tx, some)
     pairs = [(pair[0], *places.get(pair, (0, None))) for pair in named]
     return [place if is_meant(session_id, key) else None for session_id, key, place in pairs]
@@ -985,7 +960,7 @@ def _view(tx: Transaction, session_id: str, stretches: Iterable[Stretch]) -> _Vi
     fields = None if data is None else decode_object(data)
     if fields is None or RESTORES in fields:
         # What is large, damaged, or points to another compaction is read with its session.
-        state = read_state(tx, session_id)
+        state = base.read_state(tx, session_id)
         latest = in_effect(tx, state, latest)
         fields = None if latest is None else fields_of(tx, state, latest)
     if latest is None or fields is None:
@@ -1008,8 +983,8 @@ def group_of(tx: Transaction, state: SessionState, entry_id: str, leaf: Position
     Told on the path to ``leaf`` where that holds the entry, else on the entry's own. O(the messages from the call to
     the last of its results), or to the leaf where a call has none.
     """
-    position = find_visible(tx, state, entry_id)
-    on_path = [] if leaf is None else named_on_path(tx, state, leaf, [entry_id], leaf.depth)
+    position = base.find_visible(tx, state, entry_id)
+    on_path = [] if leaf is None else base.named_on_path(tx, state, leaf, [entry_id], leaf.depth)
     end = leaf if on_path and leaf is not None else position
     if end is None or (position is None and not on_path):
         return [entry_id]
@@ -1017,7 +992,7 @@ def group_of(tx: Transaction, state: SessionState, entry_id: str, leaf: Position
     reach = _STRETCH
     while True:
         low, high = max(depth - reach, 0), min(depth + reach, end.depth)
-        stretch = path_stretch(tx, state, end, low - 1, high, contents=False)
+        stretch = base.path_stretch(tx, state, end, low - 1, high, contents=False)
         index = depth - low
         messages = messages_of(stretch)
         if messages[index] is None or not _has_group(messages[index] or {}):
@@ -1040,7 +1015,7 @@ def with_pins(
     """Return entries to be appended below ``parent``, the compactions among them with the pins they keep."""
     if parent is None:
         return entries
-    own, latest = pins_of(tx, state), latest_compaction(tx, state, parent)
+    own, latest = base.pins_of(tx, state), latest_compaction(tx, state, parent)
     looking = _Looking(tx, state, parent)
     return [keeping(new, own, latest, looking, parent.depth + 1) if new.kind == COMPACTION else new for new in entries]
 
@@ -1055,7 +1030,7 @@ class _Looking(NamedTuple):
     def named(self, ids: Iterable[str], /) -> dict[str, Entry]:
         """Return those of some entries that are on the path, by id, root first."""
         wanted = set(ids)
-        entries = named_on_path(self.tx, self.state, self.parent, wanted, self.parent.depth) if wanted else []
+        entries = base.named_on_path(self.tx, self.state, self.parent, wanted, self.parent.depth) if wanted else []
         return {entry.id: entry for entry in entries}
 
     def group_of(self, entry_id: str, /) -> list[str]:
@@ -1076,15 +1051,15 @@ LAST_SETTING = statement(StoredEntry)(
 
 def read_settings(tx: Transaction, session_id: str, *, leaf: LeafChoice = STORED) -> PathSettings:
     """Return the settings in force at a leaf (see `Backend.read_settings`)."""
-    state = read_state(tx, session_id)
+    state = base.read_state(tx, session_id)
     _, position = place(tx, state, leaf)
     if position is None:
         return PathSettings()
-    spans = spans_of(state, position)
+    spans = base.spans_of(state, position)
     level = tx.first(LAST_SETTING, **spans, kind=THINKING_LEVEL_CHANGE)
     change = tx.first(LAST_SETTING, **spans, kind=MODEL_CHANGE)
     answer = _last_answer(tx, state, position, -1 if change is None else change.depth)
-    return settings_on(entries_of_rows(tx, state, [row for row in (level, change, answer) if row is not None]))
+    return settings_on(base.entries_of_rows(tx, state, [row for row in (level, change, answer) if row is not None]))
 
 
 # From the end of a stretch of a lane, as far as is needed.
@@ -1097,7 +1072,7 @@ LAST_ANSWER = statement(StoredEntry)(
 
 def _last_answer(tx: Transaction, state: SessionState, position: Position, above: int) -> StoredEntry | None:
     """Return the last answer of a path that lies deeper than ``above``, looked for from the leaf."""
-    stretches = [*tx.rows(sql.SPANS, **spans_of(state, position)), (0, -1)]
+    stretches = [*tx.rows(sql.SPANS, **base.spans_of(state, position)), (0, -1)]
     for (lane_id, high), (_, low) in pairwise(stretches):
         within = {"tree_id": state.tree_id, "lane_id": lane_id, "low": max(low, above), "high": high}
         if (answer := tx.first(LAST_ANSWER, **within)) is not None or low <= above:

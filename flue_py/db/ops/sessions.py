@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from flue_py.core.chain import NO_PARENT
 from flue_py.core.context import begins_turn
 from flue_py.core.entries import Entry
-from flue_py.core.json import Frozen, NamedTuple
+from flue_py.core.json import NamedTuple
 from flue_py.core.kinds import MESSAGE, USER
 from flue_py.core.ledger import LinkRow, MoveRow, RequestRow, SessionRow
+from flue_py.core.operations import CreateTask, EndTask, LinkTask
 from flue_py.core.sessions import (
     NO_NOTE,
     NO_TASK_NAMES,
@@ -40,7 +41,6 @@ from flue_py.core.sessions import (
     SessionOrder,
     SessionPage,
     Stored,
-    TaskEnd,
     TaskLink,
     TaskNames,
     TaskStatus,
@@ -59,37 +59,34 @@ from flue_py.core.sessions import (
 )
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Usage, UsageWindow, usage_of_window
 from flue_py.db import sql
-from flue_py.db.ops.base import (
-    ancestor_of,
-    chained,
-    content_digest,
-    edit_row,
-    entries_of_pages,
-    find_visible,
-    held_by,
-    id_at,
-    made_entries,
-    marks_of,
-    pages_of_path,
-    path_entries,
-    place,
-    place_to_read,
-    read_state,
-    read_state_and_epoch,
-    remember_result,
-    replayed_result,
-    request_row,
-    retracted_ids,
-    see_entry,
-    spans_of,
-    spans_range,
-    taken_ids,
-)
+from flue_py.db.ops import base
 from flue_py.db.ops.heads import check_heads, head_of_row, renew_heads, write_state
 from flue_py.db.ops.seals import links_of, put_link, read_rows_of_log, write_log
 from flue_py.db.payloads import damaged_path
-from flue_py.db.runner import Nothing, Pages, Parameters, Position, Row, SessionState, Sources, Statement, Transaction
-from flue_py.db.sql import EntryColumns, Sums, columns, quoted, select, session_of, sessions_of, statement, sums_of
+from flue_py.db.runner import (
+    Nothing,
+    Pages,
+    Parameters,
+    Plan,
+    Position,
+    Row,
+    SessionState,
+    Sources,
+    Statement,
+    Transaction,
+)
+from flue_py.db.sql import (
+    EntryColumns,
+    Sums,
+    columns,
+    keyed,
+    quoted,
+    select,
+    session_of,
+    sessions_of,
+    statement,
+    sums_of,
+)
 from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, TaskDepthExceeded, damaged_session
 from flue_py.system import collector_held
 
@@ -367,29 +364,13 @@ def _plan_session(
     return PlannedSession(tree_id, row._replace(head=head), names)
 
 
-def fork(
-    tx: Transaction,
-    sources: Sources,
-    session_id: str,
-    at: LeafChoice,
-    new: NewSession,
-    expected: Expected,
-    idempotency_key: str | None,
-    scope: str | None = None,
-    drawn_id: str | None = None,
-) -> SessionInfo:
-    """Create a session whose leaf is an existing entry (see `Backend.fork`)."""
-    planned = plan_fork(tx, sources, session_id, at, new, expected, idempotency_key, scope, drawn_id)
-    return planned if isinstance(planned, SessionInfo) else planned.write(tx)
-
-
 # Where the id of a deleted session is used again, its forks name none: the marks of the new one are not theirs to see.
 FORGET_SOURCE = statement(Nothing)(
     "UPDATE sessions SET forked_from_session = NULL WHERE tree_id = :tree_id AND forked_from_session = :id"
 )
 
 
-class PlannedFork(Frozen):
+class PlannedFork(Plan[SessionInfo]):
     """A fork that was checked and not yet written.
 
     Where it is ``used_again``, its id is that of a deleted session whose forks are in the tree: they must not seem to
@@ -424,7 +405,7 @@ class PlannedFork(Frozen):
     @property
     def request(self) -> RequestRow | None:
         """The id as it is stored under the idempotency key, where there is one."""
-        return request_row(self.source, self.idempotency_key, "fork", self.digest, self.session.row.id)
+        return base.request_row(self.source, self.idempotency_key, "fork", self.digest, self.session.row.id)
 
 
 FORKS_OF_ID = statement(tuple[int])(
@@ -447,18 +428,18 @@ def plan_fork(
 
     ``drawn_id`` is an id that was made up for the fork: no other session has it or had it, and a retry has another.
     """
-    state = read_state(tx, session_id)
+    state = base.read_state(tx, session_id)
     # What was asked for is the content: "at the stored leaf" stays the same request when the leaf moves on.
     leaves = "stored leaf" if isinstance(at, Stored) else [at]
     further = {"id": new.id, "scope": scope, "cwd": None if new.cwd == state.cwd else new.cwd}
     named = [{name: text for name, text in further.items() if text is not None}]
     described = (leaves, new.key, new.title, new.metadata_text, *(named if named[0] else ()))
-    digest = b"" if idempotency_key is None else content_digest(*described)
-    stored = replayed_result(tx, state, idempotency_key, "fork", digest)
+    digest = b"" if idempotency_key is None else base.content_digest(*described)
+    stored = base.replayed_result(tx, state, idempotency_key, "fork", digest)
     if stored is not None:
         return replayed_session(tx, json.loads(stored))
     state.require(expected)
-    _, leaf = place(tx, state, at)
+    _, leaf = base.place(tx, state, at)
     scope = state.scope if scope is None else scope
     named_or_drawn = new if drawn_id is None else replace(new, id=drawn_id)
     session = _plan_session(tx, sources, named_or_drawn, "fork", scope, source=state, leaf=leaf)
@@ -476,37 +457,30 @@ def replayed_session(tx: Transaction, session_id: str) -> SessionInfo:
     return info
 
 
-def create_task(
-    tx: Transaction,
-    sources: Sources,
-    parent_id: str,
-    task_id: str,
-    new: NewSession,
-    expected: Expected,
-    idempotency_key: str | None,
-    max_depth: int,
-) -> SessionInfo:
+def create_task(tx: Transaction, sources: Sources, operation: CreateTask) -> SessionInfo:
     """Create a task session and its link, or return the one that is there (see `Backend.create_task`)."""
+    parent_id, task_id, idempotency_key = operation.session_id, operation.task_id, operation.idempotency_key
+    new = replace(operation.new, id=operation.session_made)
     check_name(task_id, "task_id")
-    state = read_state(tx, parent_id)
-    digest = b"" if idempotency_key is None else content_digest(task_id, new.key, new.title, new.metadata_text)
-    stored = replayed_result(tx, state, idempotency_key, "task", digest)
+    state = base.read_state(tx, parent_id)
+    digest = b"" if idempotency_key is None else base.content_digest(task_id, new.key, new.title, new.metadata_text)
+    stored = base.replayed_result(tx, state, idempotency_key, "task", digest)
     if stored is not None:
         return replayed_session(tx, json.loads(stored))
     info = _linked_child(tx, state, task_id)
     if info is None:
-        state.require(expected)
+        state.require(operation.expected)
         depth = state.task_depth + 1
-        if depth > max_depth:
+        if depth > operation.max_depth:
             raise TaskDepthExceeded(
-                f"session {parent_id!r}: Maximum task depth ({max_depth}) exceeded; "
+                f"session {parent_id!r}: Maximum task depth ({operation.max_depth}) exceeded; "
                 "start the task from a session further up"
             )
         child = replace(new, metadata_text=without_parent(new.metadata_text))
         session = _insert_session(tx, _plan_session(tx, sources, child, "task", state.scope, task_depth=depth))
         _insert_link(tx, sources, state, task_id, session.id, state.leaf, "running")
         info = require_session(tx, session.id)
-    remember_result(tx, state, idempotency_key, "task", digest, info.id)
+    base.remember_result(tx, state, idempotency_key, "task", digest, info.id)
     return info
 
 
@@ -526,22 +500,15 @@ def _linked_child(tx: Transaction, state: SessionState, task_id: str) -> Session
 PARENTS_OF_CHILD = statement(tuple[int])("SELECT COUNT(*) FROM task_links t WHERE t.child_id = :child_id")
 
 
-def link_task(
-    tx: Transaction,
-    sources: Sources,
-    parent_id: str,
-    child_id: str,
-    task_id: str,
-    entry_id: str | None,
-    expected: Expected,
-) -> None:
+def link_task(tx: Transaction, sources: Sources, operation: LinkTask) -> None:
     """Link a task session to a parent (see `Backend.link_task`)."""
-    check_name(task_id, "task_id")
+    child_id = operation.child_id
+    check_name(operation.task_id, "task_id")
     check_name(child_id, "child session id")
-    check_name(entry_id, "entry_id")
-    state = read_state(tx, parent_id)
-    state.require(expected)
-    _insert_link(tx, sources, state, task_id, child_id, entry_id)
+    check_name(operation.entry_id, "entry_id")
+    state = base.read_state(tx, operation.session_id)
+    state.require(operation.expected)
+    _insert_link(tx, sources, state, operation.task_id, child_id, operation.entry_id)
     parents = tx.first(PARENTS_OF_CHILD, child_id=child_id)
     if parents == (1,):
         # A task that waited for its parent is as deep as that says, and so are its own.
@@ -568,7 +535,7 @@ def _sink(tx: Transaction, sources: Sources, child_id: str, depth: int) -> None:
         return
     tx.lock_sessions(keys)
     for _, session_id, before, after in tx.rows(SUNK_TASKS, **where):
-        state = replace(read_state(tx, session_id), task_depth=after)
+        state = replace(base.read_state(tx, session_id), task_depth=after)
         tx.run(UPDATE_DEPTH, task_depth=after, session_key=state.key)
         write_edits(tx, sources, state, [Edit("depth", before=str(before), after=str(after))], NO_NOTE)
 
@@ -608,7 +575,7 @@ def write_edits(
     """
     revision, at = state.revision + 1, sources.now_us() if at is None else at
     after = replace(state, revision=revision, updated_at=at)
-    write_log(tx, after, [], [edit_row(state.key, revision, edit, note, at) for edit in edits])
+    write_log(tx, after, [], [base.edit_row(state.key, revision, edit, note, at) for edit in edits])
     write_state(tx, after)
 
 
@@ -622,23 +589,23 @@ def read_path(
     tx: Transaction, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
 ) -> PathRead:
     """Return the entries from root to leaf (see `Backend.read_path`)."""
-    state, epoch = read_state_and_epoch(tx, session_id)
-    at, position = place_to_read(tx, state, leaf)
+    state, epoch = base.read_state_and_epoch(tx, session_id)
+    at, position = base.place_to_read(tx, state, leaf)
     stamp = ReadStamp(at, epoch)
     if stamp == unless:
         return PathRead(at, state.leaf, state.revision, stamp, None)
-    entries = path_entries(tx, state, position, -1)
+    entries = base.path_entries(tx, state, position, -1)
     return PathRead(at, state.leaf, state.revision, stamp, entries)
 
 
 def read_path_since(tx: Transaction, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> PathRead:
     """Return the entries after an anchor (see `Backend.read_path_since`)."""
-    state, epoch = read_state_and_epoch(tx, session_id)
-    at, position = place(tx, state, leaf)
+    state, epoch = base.read_state_and_epoch(tx, session_id)
+    at, position = base.place(tx, state, leaf)
     entries: list[Entry] = []
-    anchor = None if since is None else ancestor_of(tx, state, since, position)
+    anchor = None if since is None else base.ancestor_of(tx, state, since, position)
     if since is None or anchor is not None:
-        entries = path_entries(tx, state, position, -1 if anchor is None else anchor.depth)
+        entries = base.path_entries(tx, state, position, -1 if anchor is None else anchor.depth)
     return PathRead(at, state.leaf, state.revision, ReadStamp(at, epoch), entries)
 
 
@@ -668,11 +635,11 @@ def read_usage(tx: Transaction, session_id: str, since: str | None, *, leaf: Lea
             if before.lane_id == until.lane_id and before.depth <= until.depth:
                 return _window(before, until, stored_leaf, since)
     tx.require_snapshot()
-    state = read_state(tx, session_id)
-    at, position = place(tx, state, leaf)
+    state = base.read_state(tx, session_id)
+    at, position = base.place(tx, state, leaf)
     if since is None:
         return _window(_NOTHING, position or _NOTHING, at, None)
-    anchor = ancestor_of(tx, state, since, position)
+    anchor = base.ancestor_of(tx, state, since, position)
     if anchor is None:
         return UsageWindow(Usage(), at, since, on_path=False)
     return _window(anchor, position or _NOTHING, at, since)
@@ -680,11 +647,11 @@ def read_usage(tx: Transaction, session_id: str, since: str | None, *, leaf: Lea
 
 def locate(tx: Transaction, session_id: str, leaf: LeafChoice, since: str | None) -> Parameters | None:
     """Return where a stretch of path is, as statements over it take it; None where ``since`` is not on the path."""
-    state = read_state(tx, session_id)
-    _, position = place(tx, state, leaf)
+    state = base.read_state(tx, session_id)
+    _, position = base.place(tx, state, leaf)
     above = -1
     if since is not None:
-        anchor = ancestor_of(tx, state, since, position)
+        anchor = base.ancestor_of(tx, state, since, position)
         if anchor is None:
             return None
         above = anchor.depth
@@ -708,18 +675,18 @@ _ASKED = ", ".join(
     for column in (sql.PAYLOAD_BYTES, "e.packed", "e.blob")
 )
 LANE_TURNS = sql.entry_columns(sql.lane_range(sql.on_path(":low", _ASKED)))
-SPANS_TURNS = sql.entry_columns(spans_range(sql.on_path(":low_depth", _ASKED)))
+SPANS_TURNS = sql.entry_columns(base.spans_range(sql.on_path(":low_depth", _ASKED)))
 
 
 def read_turns(tx: Transaction, session_id: str, *, leaf: LeafChoice = STORED) -> list[Entry]:
     """Return the messages of the path that a turn begins with (see `Backend.read_turns`)."""
-    state = read_state(tx, session_id)
-    _, position = place(tx, state, leaf)
+    state = base.read_state(tx, session_id)
+    _, position = base.place(tx, state, leaf)
     if position is None:
         return []
-    path = chained(tx, state, pages_of_path(tx, state, position, -1, LANE_TURNS, SPANS_TURNS))
+    path = base.chained(tx, state, base.pages_of_path(tx, state, position, -1, LANE_TURNS, SPANS_TURNS))
     rows = [row for row in path if row[6] == MESSAGE and row[7] == USER]
-    return [entry for entry in made_entries(tx, state, rows) if begins_turn(entry)]
+    return [entry for entry in base.made_entries(tx, state, rows) if begins_turn(entry)]
 
 
 # The lanes that a session holds, each from the place it forks from on.
@@ -731,12 +698,12 @@ HELD_LANES = statement(tuple[int, int, int])(
 
 def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
     """Return every entry the session sees (see `Backend.read_tree`)."""
-    state = read_state(tx, session_id)
-    retracted = retracted_ids(tx, state)
-    lanes = tx.rows(HELD_LANES, **held_by(state))
+    state = base.read_state(tx, session_id)
+    retracted = base.retracted_ids(tx, state)
+    lanes = tx.rows(HELD_LANES, **base.held_by(state))
     with collector_held(sum(high - low for _, low, high in lanes)):
         pages = _pages_of_lanes(tx, state, lanes)
-        entries = [entry for entry in entries_of_pages(tx, state, pages) if entry.id not in retracted]
+        entries = [entry for entry in base.entries_of_pages(tx, state, pages) if entry.id not in retracted]
     inherited = [entry for entry in entries if entry.session_id != state.id]
     own = [entry for entry in entries if entry.session_id == state.id]
     if len(own) != state.entry_count:
@@ -752,7 +719,7 @@ def _pages_of_lanes(tx: Transaction, state: SessionState, lanes: Sequence[tuple[
 
 def taken_entry_ids(tx: Transaction, session_id: str, ids: Sequence[str]) -> set[str]:
     """Return those of the ids that entries of the session's tree have (see `Backend.taken_entry_ids`)."""
-    return taken_ids(tx, read_state(tx, session_id), ids)
+    return base.taken_ids(tx, base.read_state(tx, session_id), ids)
 
 
 ENTRY_IDS_FROM = statement(tuple[str])(
@@ -763,7 +730,7 @@ ENTRY_IDS_FROM = statement(tuple[str])(
 
 def match_entry_ids(tx: Transaction, session_id: str, prefix: str, limit: int = 2) -> list[str]:
     """Return ids of visible entries that start with a prefix, in order of id."""
-    state = read_state(tx, session_id)
+    state = base.read_state(tx, session_id)
     matches: list[str] = []
     if not is_storable(prefix):
         return matches
@@ -772,7 +739,7 @@ def match_entry_ids(tx: Transaction, session_id: str, prefix: str, limit: int = 
         end = end_of_prefix(prefix)
         rows = tx.rows(ENTRY_IDS_FROM, tree_id=state.tree_id, prefix=after, end_prefix=end, count=64)
         for (entry_id,) in rows:
-            if len(matches) < limit and find_visible(tx, state, entry_id) is not None:
+            if len(matches) < limit and base.find_visible(tx, state, entry_id) is not None:
                 matches.append(entry_id)
         if len(rows) < 64:
             break
@@ -787,28 +754,28 @@ def end_of_prefix(prefix: str) -> str:
 
 def is_ancestor(tx: Transaction, session_id: str, entry_id: str, of: str) -> bool:
     """Return whether one entry is another or an ancestor of it."""
-    state = read_state(tx, session_id)
-    see_entry(tx, state, entry_id)
-    return ancestor_of(tx, state, entry_id, see_entry(tx, state, of)) is not None
+    state = base.read_state(tx, session_id)
+    base.see_entry(tx, state, entry_id)
+    return base.ancestor_of(tx, state, entry_id, base.see_entry(tx, state, of)) is not None
 
 
 def common_ancestor(
     tx: Transaction, session_id: str, other_id: str, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
 ) -> str | None:
     """Return the deepest entry on two paths (see `Backend.common_ancestor`): where their spans end together."""
-    state = read_state(tx, session_id)
-    second = read_state(tx, other_id)
-    _, position = place(tx, state, leaf)
-    _, other_position = place(tx, second, other_leaf)
+    state = base.read_state(tx, session_id)
+    second = base.read_state(tx, other_id)
+    _, position = base.place(tx, state, leaf)
+    _, other_position = base.place(tx, second, other_leaf)
     if state.tree_id != second.tree_id or position is None or other_position is None:
         return None
-    spans = dict(tx.rows(sql.SPANS, **spans_of(state, position)))
-    others = tx.rows(sql.SPANS, **spans_of(second, other_position))
+    spans = dict(tx.rows(sql.SPANS, **base.spans_of(state, position)))
+    others = tx.rows(sql.SPANS, **base.spans_of(second, other_position))
     shared = [(min(spans[lane_id], high), lane_id) for lane_id, high in others if lane_id in spans]
     if not shared:
         return None
     depth, lane_id = max(shared)
-    return id_at(tx, state.tree_id, lane_id, depth)
+    return base.id_at(tx, state.tree_id, lane_id, depth)
 
 
 # All entries of some revisions, in no order: SQLite would go through the whole tree for one.
@@ -823,7 +790,7 @@ _BY_PLACE = itemgetter(1, 0)
 
 def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[Change]:
     """Return the next revisions of a session (see `Backend.changes`)."""
-    state = read_state(tx, session_id)
+    state = base.read_state(tx, session_id)
     last = min(after + limit, state.revision)
     if last <= after:
         return []
@@ -831,7 +798,7 @@ def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[Ch
     moves, _ = read_rows_of_log(tx, state, after, last)
     added: dict[int, list[Entry]] = {}
     rows = tx.rows(ENTRIES_OF_REVISIONS, **where, tree_id=state.tree_id, leaf=state.leaf)
-    entries = made_entries(tx, state, sorted(rows, key=_BY_PLACE))
+    entries = base.made_entries(tx, state, sorted(rows, key=_BY_PLACE))
     for entry in sorted(entries, key=attrgetter("revision", "ordinal")):
         added.setdefault(entry.revision, []).append(entry)
     return [
@@ -887,7 +854,7 @@ def task_parents(tx: Transaction, session_id: str) -> list[TaskLink]:
 
 def read_marks(tx: Transaction, session_id: str) -> list[Mark]:
     """Return the marks that a session sees, by entry id and kind."""
-    return marks_of(tx, read_state(tx, session_id))
+    return base.marks_of(tx, base.read_state(tx, session_id))
 
 
 def read_revision(tx: Transaction, session_id: str) -> int | None:
@@ -900,20 +867,13 @@ def read_revision(tx: Transaction, session_id: str) -> int | None:
 # How tasks end: what the links to them say.
 
 
-def end_task(
-    tx: Transaction,
-    sources: Sources,
-    session_id: str,
-    status: TaskEnd,
-    summary: str | None,
-    expected: Expected,
-    note: Note,
-) -> SessionInfo:
+def end_task(tx: Transaction, sources: Sources, operation: EndTask) -> SessionInfo:
     """Note how a task ended (see `Backend.end_task`)."""
+    session_id, status, summary = operation.session_id, operation.status, operation.summary
     check_task_end(status, summary)
     links = _locked_links(tx, session_id)
-    state = read_state(tx, session_id)
-    state.require(expected)
+    state = base.read_state(tx, session_id)
+    state.require(operation.expected)
     if not links:
         raise InvalidArgument(
             f"session {str(session_id)!r} is the task of no session; link it to its parent, or use set_completed()"
@@ -927,21 +887,19 @@ def end_task(
     states = {info.id: state}
     edits = {info.id: [Edit("completed", None, row_value(info, "completed"), str(at))]}
     for parent_id, link in changed:
-        parent = states[parent_id] if parent_id in states else states.setdefault(parent_id, read_state(tx, parent_id))
+        parent = (
+            states[parent_id] if parent_id in states else states.setdefault(parent_id, base.read_state(tx, parent_id))
+        )
         before = ended_task(info.id, link.status, link.summary)
         edits.setdefault(parent_id, []).append(Edit("ended", None, before, after))
         put_link(tx, parent, link._replace(status=status, summary=summary))
     for session, its in edits.items():
-        write_edits(tx, sources, states[session], its, note, at)
+        write_edits(tx, sources, states[session], its, operation.note, at)
     renew_heads(tx, [state.key])
     return require_session(tx, session_id)
 
 
-def _parents_link(row: Row) -> tuple[str, LinkRow]:
-    return row[0], LinkRow._make(row[1:])
-
-
-PARENTS_LINKS = statement(_parents_link)(
+PARENTS_LINKS = statement(keyed(str, LinkRow._make))(
     f"SELECT s.id, {quoted(LinkRow, 't')} FROM task_links t"
     " JOIN sessions s ON s.session_key = t.parent_key WHERE t.child_id = :child_id ORDER BY t.parent_key"
 )

@@ -52,7 +52,7 @@ from flue_py.db.ops.ledger import NOBODY, delete_session_budgets, key_of_target,
 from flue_py.db.ops.seals import seal_anew, without_seals
 from flue_py.db.payloads import damaged_rows, stored_text
 from flue_py.db.runner import Insert, Nothing, Parameters, Row, Transaction, Written
-from flue_py.db.sql import call_columns, quoted, select, statement
+from flue_py.db.sql import call_columns, keyed, quoted, select, statement
 from flue_py.errors import CorruptStore, OnHold, SessionExists
 from flue_py.system import collector_held
 
@@ -66,19 +66,9 @@ COPY_KEY = "flue-py copy 6f0d1c3a"
 COPY_OPERATION = "copy"
 
 
-def _head(row: Row) -> tuple[int, SessionHead]:
-    tree_id, *head = row
-    return tree_id, SessionHead._make(head)
-
-
 def _stamped_head(row: Row) -> tuple[int, int, bytes | None, SessionHead]:
     tree_id, session_key, stamp, *head = row
     return tree_id, session_key, None if stamp is None else bytes(stamp), SessionHead._make(head)
-
-
-def _call_in_tree(row: Row) -> tuple[int, CallRow]:
-    tree_id, *call = row
-    return tree_id, CallRow._make(call)
 
 
 # -- which trees there are --------------------------------------------------------------------------------------------
@@ -86,7 +76,7 @@ def _call_in_tree(row: Row) -> tuple[int, CallRow]:
 TREE_IDS = statement(tuple[int])(
     "SELECT DISTINCT s.tree_id FROM sessions s WHERE s.tree_id > :after_key ORDER BY s.tree_id LIMIT :count"
 )
-HEADS = statement(_head)(
+HEADS = statement(keyed(int, SessionHead._make))(
     f"SELECT s.tree_id, {quoted(SessionHead, 's')} FROM sessions s WHERE s.tree_id > :after_key"
     " AND s.tree_id <= :last_tree ORDER BY s.tree_id, s.session_key"
 )
@@ -145,7 +135,7 @@ GONE_PAYERS = select(
     "ledger_sessions t LEFT JOIN sessions s ON s.session_key = t.session_key"
     " WHERE t.session_key > :after_key AND s.session_key IS NULL ORDER BY t.session_key LIMIT :count",
 )
-CALLS_OF = statement(_call_in_tree)(
+CALLS_OF = statement(keyed(int, CallRow._make))(
     f"SELECT t.tree_id, {_CALL} FROM ledger t WHERE t.session_key = :session_key"
     f" ORDER BY t.scope, t.provider, {_CALL_ID}"
 )
