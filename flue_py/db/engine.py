@@ -31,7 +31,6 @@ from flue_py.db.runner import (
     IdTaken,
     Insert,
     Nothing,
-    Opener,
     Parameters,
     R,
     SessionState,
@@ -45,7 +44,7 @@ from flue_py.db.runner import (
 from flue_py.db.sqlite import file
 from flue_py.db.sqlite.runner import RunnerOnFile
 from flue_py.db.waiting import ended
-from flue_py.errors import FlueError, InvalidArgument, MissingExtra, StoreBusy, StoreClosed, StoreUnavailable, shown
+from flue_py.errors import FlueError, InvalidArgument, MissingExtra, StoreBusy, StoreUnavailable, shown
 from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
@@ -236,10 +235,9 @@ class EngineRunner(RunnerOnFile):
         name = engine.url.database
         if not name or name == ":memory:" or name.startswith("file:"):
             raise InvalidArgument(f"{engine.url.render_as_string()}: name a file, or open memory:// instead")
-        self._path = self._place = Path(name).absolute()
+        super().__init__(Path(name).absolute())
         self._file: file.OpenFile | None = None
         self._keeper: sqlite3.Connection | None = None
-        self._opener = Opener()
         self._engine = engine
         self._location = engine.url.render_as_string(hide_password=True)
         self._owned = owned
@@ -249,7 +247,6 @@ class EngineRunner(RunnerOnFile):
         self._writer = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._committed = asyncio.Event()
-        self._closed = False
         self._log = file.LogKeeper(int(busy_timeout * 1000))
 
     @property
@@ -259,9 +256,6 @@ class EngineRunner(RunnerOnFile):
     @property
     def location(self) -> str:
         return self._location
-
-    async def size_bytes(self) -> int | None:
-        return file.file_size(self._path)
 
     async def start(self) -> None:
         """Prepare the file and the database, off the event loop. Raises as `open_engine` says."""
@@ -304,11 +298,6 @@ class EngineRunner(RunnerOnFile):
                 connection.exec_driver_sql("ROLLBACK")
 
         return await self._in_task(self._transaction(snapshot), _Progress(has_begun=True))
-
-    def _require_open(self) -> None:
-        self._opener.require_here(self.location)
-        if self._closed:
-            raise StoreClosed(f"{self.location} has been closed; open it again")
 
     def _require_in_place(self) -> None:
         if self._file is not None:

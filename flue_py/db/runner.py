@@ -17,19 +17,12 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, Ty
 
 from msgspec import Struct
 
+from flue_py import errors
 from flue_py.core.chain import NO_PARENT, UNKEYED, Chain
 from flue_py.core.json import Frozen, NamedTuple
 from flue_py.core.sessions import Expected, OnConflict, Seen, Stored
 from flue_py.core.usage import Paid, UsageTotals
 from flue_py.db.waiting import ON_LOOP, Loop, Promise, Waiting, given
-from flue_py.errors import (
-    InvalidArgument,
-    LeafConflict,
-    RevisionConflict,
-    StoreUnavailable,
-    WrongEventLoop,
-    WrongProcess,
-)
 from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
@@ -89,7 +82,7 @@ def running_loop(location: str) -> Loop:
     try:
         return _Asyncio()
     except RuntimeError as error:
-        raise WrongEventLoop(
+        raise errors.WrongEventLoop(
             f"{location} cannot be opened: no event loop of asyncio or trio is running here; use flue_py.sync.open"
         ) from error
 
@@ -97,7 +90,7 @@ def running_loop(location: str) -> Loop:
 def require_asyncio(location: str) -> None:
     """Raise `WrongEventLoop` under trio, for a database that has no driver for it."""
     if is_trio():
-        raise WrongEventLoop(
+        raise errors.WrongEventLoop(
             f"{location} cannot be opened under trio: its driver is for asyncio; open an SQLite file by its path, "
             "or use flue_py.sync in a thread"
         )
@@ -151,7 +144,7 @@ def starting_threads(location: object) -> Iterator[None]:
     except RuntimeError as error:
         if _NO_THREAD not in str(error):
             raise
-        raise StoreUnavailable(
+        raise errors.StoreUnavailable(
             f"{location} cannot be opened: {error}; close other stores, or allow more threads (ulimit -u)"
         ) from error
 
@@ -173,7 +166,7 @@ class Opener:
     def require_here(self, location: str | Path) -> None:
         """Raise `WrongProcess` in a forked child."""
         if os.getpid() != self._pid:
-            raise WrongProcess(
+            raise errors.WrongProcess(
                 f"{location} was opened in process {self._pid}, and this is a child that it forked; "
                 "open the store after the fork, or start the process with the method 'spawn'"
             )
@@ -257,11 +250,11 @@ class SessionState(Struct):
         """
         leaf, revision = (expected.leaf, expected.revision) if isinstance(expected, Seen) else (expected, None)
         if revision is not None and revision != self.revision:
-            raise RevisionConflict(self.id, revision, self.revision)
+            raise errors.RevisionConflict(self.id, revision, self.revision)
         if isinstance(leaf, Stored) or leaf == self.leaf:
             return True
         if on_conflict == "raise":
-            raise LeafConflict(self.id, leaf, self.leaf)
+            raise errors.LeafConflict(self.id, leaf, self.leaf)
         return False
 
 
@@ -589,7 +582,7 @@ class Runner(Protocol):
     async def backup(self, wanted: Backup) -> BackupReport:
         """Copy the database into a file, where it is one (see `Backend.backup`)."""
         del wanted
-        raise InvalidArgument(
+        raise errors.InvalidArgument(
             f"{self.location} is not a file, so there is nothing to back up; copy it into one with flue-py copy, "
             "or use what its server brings (pg_dump)"
         )

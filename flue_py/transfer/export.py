@@ -14,6 +14,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from flue_py import errors
 from flue_py.context.artifacts import extract_text
 from flue_py.context.document_texts import MOST_BYTES, is_document
 from flue_py.core.context import part_of, turn_numbers
@@ -22,31 +23,13 @@ from flue_py.core.json import Frozen, unchecked_json
 from flue_py.core.ledger import Dimension, UsageRow
 from flue_py.core.sessions import STORED, DocumentInfo, LeafChoice, Limits, SessionInfo, Stored, made_id
 from flue_py.db.files import Part, make_private_folder, write_whole
-from flue_py.errors import (
-    CorruptStore,
-    EntryNotFound,
-    FlueError,
-    InvalidArgument,
-    StoreClosed,
-    StoreUnavailable,
-    UnreadableFile,
-    shown,
-)
 from flue_py.formats.kit import Exported, SessionTree
 from flue_py.formats.registry import export_names, known_format
 from flue_py.providers.base import ExportNote
 from flue_py.render.report import overview
 from flue_py.render.transcript import WrittenUpTo, rewound_note, transcript_body, transcript_head, written_up_to
 from flue_py.render.views import ListedSession
-from flue_py.sessions.handle import (
-    checked_flag,
-    checked_leaf,
-    checked_path,
-    checked_text,
-    is_unchecked,
-    listed_sessions,
-    waiting_of,
-)
+from flue_py.sessions import handle
 from flue_py.sessions.money import listed_rows, price_parts
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -73,14 +56,14 @@ async def export_session(
     """
     form = known_format(format) if isinstance(format, str) else None
     if form is None or form.write is None or form.name != format:
-        raise InvalidArgument(f"format: {shown(format)} is not one of {', '.join(export_names())}")
+        raise errors.InvalidArgument(f"format: {errors.shown(format)} is not one of {', '.join(export_names())}")
     info = await session.refresh()
     at = info.leaf_id if isinstance(leaf, Stored) else leaf
     if folder is not None:
-        info = replace(info, cwd=str(checked_path(folder, "folder").absolute()))
+        info = replace(info, cwd=str(handle.checked_path(folder, "folder").absolute()))
     entries = await session.get_tree()
     if at is not None and all(entry.id != at for entry in entries):
-        raise EntryNotFound(session.id, at)
+        raise errors.EntryNotFound(session.id, at)
     labels, tasks = await session.marks.labels(), await session.tasks.links()
     costs = await session.money.entry_costs()
     parts = partial(price_parts, session._pricer)  # noqa: SLF001 - public, it would be a method of every session
@@ -96,7 +79,7 @@ async def export_session(
             "a label": len(labels),
         }
     notes = (ExportNote(f"left out: {reason}", count) for reason, count in left.items() if count)
-    text = unchecked_json(exported.text) if is_unchecked(session) else exported.text
+    text = unchecked_json(exported.text) if handle.is_unchecked(session) else exported.text
     return replace(exported, text=text, notes=(*exported.notes, *notes))
 
 
@@ -142,12 +125,14 @@ async def write_continuation(
     O(entries).
     """
     if program not in export_names(resumed=True):
-        raise InvalidArgument(f"program: {shown(program)} is not one of {', '.join(export_names(resumed=True))}")
+        raise errors.InvalidArgument(
+            f"program: {errors.shown(program)} is not one of {', '.join(export_names(resumed=True))}"
+        )
     exported = await export_session(session, program, leaf=leaf, folder=folder)
     way = exported.continuation
     assert way is not None
-    path = place_in_home(way.place, None if home is None else checked_path(home, "home"))
-    is_new = await waiting_of(session).call(partial(_write_once, path, exported.text, way.beside))
+    path = place_in_home(way.place, None if home is None else handle.checked_path(home, "home"))
+    is_new = await handle.waiting_of(session).call(partial(_write_once, path, exported.text, way.beside))
     return ContinuationReport(path, way.line(str(path)), is_new, exported.notes)
 
 
@@ -211,14 +196,14 @@ async def write_pages(
     ``sizes`` counts tokens, which takes time. Files are for their owner alone. Raises `InvalidArgument` if a file is
     there and ``overwrite`` is False, `StoreUnavailable`. O(entries).
     """
-    target = checked_path(folder, "folder")
+    target = handle.checked_path(folder, "folder")
     if sessions is None:
         damaged = ids = list[str]()
-        listed = listed_sessions(partial(store.list_sessions, limit=_PAGE), ids)
+        listed = handle.listed_sessions(partial(store.list_sessions, limit=_PAGE), ids)
         sessions = [info async for info in listed if info.kind != "task"]
     waiting, size = store.backend.waiting, 0
-    if not checked_flag(overwrite, "overwrite") and (target / _INDEX).exists():
-        raise InvalidArgument(f"{target / _INDEX} is there already; name another folder, or overwrite it")
+    if not handle.checked_flag(overwrite, "overwrite") and (target / _INDEX).exists():
+        raise errors.InvalidArgument(f"{target / _INDEX} is there already; name another folder, or overwrite it")
     await waiting.call(partial(make_private_folder, target))
     pages: dict[str, ListedSession] = {}
     unread = [*damaged]
@@ -228,7 +213,7 @@ async def write_pages(
             continue  # it was deleted meanwhile
         try:
             data = (await session.reports.html(sizes=sizes, made_at=made_at)).encode(errors="backslashreplace")
-        except CorruptStore:
+        except errors.CorruptStore:
             unread.append(session.id)
             continue
         name = f"session-{_file_name(row.info.id)}.html"
@@ -309,8 +294,8 @@ async def add_files(
     Raises `UnreadableFile` and `MissingExtra` for a single file; those of a folder are among the refused.
     `InvalidArgument` for a folder of more than 1,000 files. O(size).
     """
-    start = checked_path(path, "path")
-    checked_text(name, "name")
+    start = handle.checked_path(path, "path")
+    handle.checked_text(name, "name")
     waiting = store.backend.waiting
     files, is_folder = await waiting.call(partial(_listed, start, name))
     added: list[DocumentInfo] = []
@@ -323,9 +308,9 @@ async def add_files(
             info = await store.add_file(
                 called, text, media_type=media, source=str(file.absolute()), project=project, scope=scope
             )
-        except (StoreClosed, StoreUnavailable):
+        except (errors.StoreClosed, errors.StoreUnavailable):
             raise
-        except (FlueError, OSError) as error:
+        except (errors.FlueError, OSError) as error:
             if not is_folder:
                 raise
             refused.append(FileRefusal(called, str(error)))
@@ -344,7 +329,9 @@ def _listed(start: Path, name: str | None) -> tuple[list[tuple[str, Path]], bool
     for file in _within(start):
         files.append((f"{prefix}/{file.relative_to(start).as_posix()}".lstrip("/"), file))
         if len(files) > MOST_FILES:
-            raise InvalidArgument(f"path: {shown(str(start))} has more than {MOST_FILES:,} files; add a part of it")
+            raise errors.InvalidArgument(
+                f"path: {errors.shown(str(start))} has more than {MOST_FILES:,} files; add a part of it"
+            )
     return sorted(files), True
 
 
@@ -366,9 +353,9 @@ def _text_of(file: Path, limits: Limits) -> tuple[str, tuple[str, ...]]:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise UnreadableFile(f"{shown(file.name)} is not a text in UTF-8") from None
+        raise errors.UnreadableFile(f"{errors.shown(file.name)} is not a text in UTF-8") from None
     if "\0" in text:
-        raise UnreadableFile(f"{shown(file.name)} is not a text: it has NUL characters")
+        raise errors.UnreadableFile(f"{errors.shown(file.name)} is not a text: it has NUL characters")
     return text, ()
 
 
@@ -376,11 +363,11 @@ def _content(file: Path) -> bytes:
     try:
         data = read_beginning(file, MOST_BYTES + 1)
     except OSError as error:
-        raise UnreadableFile(f"{shown(str(file))} cannot be read: {error.strerror}") from error
+        raise errors.UnreadableFile(f"{errors.shown(str(file))} cannot be read: {error.strerror}") from error
     if data is None:
-        raise UnreadableFile(f"{shown(str(file))} is not a file")
+        raise errors.UnreadableFile(f"{errors.shown(str(file))} is not a file")
     if len(data) > MOST_BYTES:
-        raise UnreadableFile(f"{shown(file.name)} has more than {MOST_BYTES:,} bytes")
+        raise errors.UnreadableFile(f"{errors.shown(file.name)} has more than {MOST_BYTES:,} bytes")
     return data
 
 
@@ -401,13 +388,13 @@ class TranscriptReport(Frozen):
 
 async def transcript(session: Session, *, leaf: LeafChoice = STORED) -> str:
     """Return the path to a leaf as Markdown: all that is stored, compactions marked where they are. O(path)."""
-    path = await session.get_active_path(leaf=checked_leaf(leaf))
+    path = await session.get_active_path(leaf=handle.checked_leaf(leaf))
     return await _head(session) + transcript_body(session.id, path, costs=await session.money.entry_costs())
 
 
 async def _head(session: Session, *, task_of: str | None = None) -> str:
     return transcript_head(
-        await session.refresh(), await session.reports.name(), task_of=task_of, unchecked=is_unchecked(session)
+        await session.refresh(), await session.reports.name(), task_of=task_of, unchecked=handle.is_unchecked(session)
     )
 
 
@@ -441,16 +428,16 @@ async def write_transcript(
     `InvalidArgument` if the file exists and neither ``append`` nor ``overwrite`` is given, or if it is not a
     transcript of this session; `StoreUnavailable` if it cannot be read or written. O(path).
     """
-    target = checked_path(path, "path")
-    checked_leaf(leaf)
-    if checked_flag(append, "append") and checked_flag(overwrite, "overwrite"):
-        raise InvalidArgument("append and overwrite: a transcript is either continued or written anew")
-    there = await waiting_of(session).call(partial(_read_text, target)) if append else None
+    target = handle.checked_path(path, "path")
+    handle.checked_leaf(leaf)
+    if handle.checked_flag(append, "append") and handle.checked_flag(overwrite, "overwrite"):
+        raise errors.InvalidArgument("append and overwrite: a transcript is either continued or written anew")
+    there = await handle.waiting_of(session).call(partial(_read_text, target)) if append else None
     if there is not None:
         return await _continue(session, target, there, leaf)
     entries = await session.get_active_path(leaf=leaf)
     text = await _head(session) + transcript_body(session.id, entries, costs=await session.money.entry_costs())
-    await waiting_of(session).call(partial(_write_new, target, text, overwrite))
+    await handle.waiting_of(session).call(partial(_write_new, target, text, overwrite))
     return TranscriptReport(target, "new", len(entries), entries[-1].id if entries else None)
 
 
@@ -470,7 +457,7 @@ async def _continue(session: Session, target: Path, there: str, leaf: LeafChoice
     before = [] if since is None else await session.get_active_path(leaf=since)
     note = rewound_note(max(turn_numbers(map(part_of, before)), default=0)) if rewound else ""
     body = transcript_body(session.id, entries, before=before, costs=await session.money.entry_costs())
-    await waiting_of(session).call(partial(_append_text, target, note + body))
+    await handle.waiting_of(session).call(partial(_append_text, target, note + body))
     return TranscriptReport(target, "rewound" if rewound else "continued", len(entries), at)
 
 
@@ -478,9 +465,9 @@ def _last_marker(session: Session, target: Path, text: str) -> WrittenUpTo | Non
     """Return how far a transcript goes; None if it has no entries yet. Raises `InvalidArgument` for another's."""
     written = written_up_to(text)
     if written is None and text.strip() and f"`{session.id}`" not in text.partition("\n---\n")[0]:
-        raise InvalidArgument(f"{target} is not a transcript of session {session.id!r}; name another file")
+        raise errors.InvalidArgument(f"{target} is not a transcript of session {session.id!r}; name another file")
     if written is not None and written.session_id != session.id:
-        raise InvalidArgument(
+        raise errors.InvalidArgument(
             f"{target} is the transcript of session {written.session_id!r}, not of {session.id!r}; name another file"
         )
     return written
@@ -490,8 +477,8 @@ async def _where_it_goes_on(session: Session, written: WrittenUpTo, leaf: str | 
     """Return the deepest entry that the transcript ends at or after, and that is on the path to the leaf."""
     try:
         return await session.branches.common_ancestor(leaf=written.entry_id, other_leaf=leaf)
-    except EntryNotFound as error:
-        raise InvalidArgument(
+    except errors.EntryNotFound as error:
+        raise errors.InvalidArgument(
             f"the transcript ends at entry {written.entry_id!r}, which session {session.id!r} does not see any more; "
             "write it anew"
         ) from error
@@ -511,7 +498,7 @@ def _read_text(target: Path) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StoreUnavailable(f"{target} cannot be read: {error.strerror or error}") from error
+        raise errors.StoreUnavailable(f"{target} cannot be read: {error.strerror or error}") from error
 
 
 def _append_text(target: Path, text: str) -> None:
@@ -524,4 +511,4 @@ def _append_text(target: Path, text: str) -> None:
             part.path.chmod(S_IMODE(mode))
             part.publish()
     except OSError as error:
-        raise StoreUnavailable(f"{target} cannot be written: {error.strerror or error}") from error
+        raise errors.StoreUnavailable(f"{target} cannot be written: {error.strerror or error}") from error

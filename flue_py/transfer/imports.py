@@ -18,6 +18,7 @@ from msgspec import Struct, field, to_builtins
 from msgspec.structs import asdict, astuple, replace
 
 import flue_py
+from flue_py import errors
 from flue_py.core.entries import NewEntry, from_microseconds
 from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, encode_json
 from flue_py.core.ledger import CallId, CallRow, call_row, is_part_of
@@ -31,16 +32,6 @@ from flue_py.core.sessions import (
     scope_meant,
 )
 from flue_py.core.usage import TOO_LARGE, CallDifference, PaidCall, SumTooLarge
-from flue_py.errors import (
-    CallConflict,
-    EntryNotFound,
-    FlueError,
-    LeafConflict,
-    RevisionConflict,
-    SessionExists,
-    UnreadableFile,
-    shown,
-)
 from flue_py.formats import kit
 from flue_py.formats.kit import LineNote, Recent, SessionPart, TaskOf
 from flue_py.formats.registry import OURS, find_format
@@ -279,7 +270,7 @@ class Target(Struct):
             if there.get(entry_id) != label:
                 try:
                     await session.marks.set_label(entry_id, label)
-                except EntryNotFound as error:
+                except errors.EntryNotFound as error:
                     notes.append(LineNote(0, f"no label was set: {error}"))
         if "names" in (self.recorded or {}) or self.name is not None:
             self.recorded = {name: value for name, value in (self.recorded or {}).items() if name != "names"}
@@ -574,10 +565,10 @@ async def book_calls(store: Store, target: Target) -> list[CallDifference]:
             continue
         try:
             target.booked += (await target.session.money.import_call(call)).is_new
-        except CallConflict as error:
+        except errors.CallConflict as error:
             conflicts.append(CallDifference(error.provider, error.call_id, error.differences))
         except SumTooLarge:
-            target.note_oddities([f"call {shown(call.call_id)}: usage: {TOO_LARGE}"], ())
+            target.note_oddities([f"call {errors.shown(call.call_id)}: usage: {TOO_LARGE}"], ())
     return conflicts
 
 
@@ -665,7 +656,7 @@ async def import_source(
     """Import a file that was started, as `import_file` does."""
     try:
         return await _FileImport(store, scope_meant(store.scope, scope) or "", source, again=again).run(progress)
-    except (LeafConflict, RevisionConflict) as error:
+    except (errors.LeafConflict, errors.RevisionConflict) as error:
         error.args = (_changed_meanwhile(source, error.session_id),)
         raise
 
@@ -829,8 +820,8 @@ class _FileImport:
         """Return the session of another scope, which had only the bill that a fork there repeats, in this one."""
         try:
             await self._store.backend.adopt_session(session.id, self._scope)
-        except SessionExists as error:
-            raise SessionExists(session.id, detail=f"{self._path.name}: {error}") from error
+        except errors.SessionExists as error:
+            raise errors.SessionExists(session.id, detail=f"{self._path.name}: {error}") from error
         return await self._store.find_session(session.id)
 
     # a new session
@@ -846,8 +837,8 @@ class _FileImport:
             session = await self._store.import_session(
                 new, first, leaf=leaf, on_oddity=oddities.append, on_conflict=self._conflicts.append
             )
-        except SessionExists as error:
-            raise SessionExists(error.session, detail=_changed_meanwhile(self._source, error.session)) from error
+        except errors.SessionExists as error:
+            raise errors.SessionExists(error.session, detail=_changed_meanwhile(self._source, error.session)) from error
         target = Target(session, created=True, newest=leaf, first_part=False, segment=part.segment)
         target.parent = part.parent.session_id if part.parent else None
         target.added = len(first)
@@ -873,7 +864,7 @@ class _FileImport:
             return
         target.is_unchanged = count > 0
         if await self._store.backend.waiting.call(partial(self._source.digest_of_first, count)) != digest:
-            raise UnreadableFile(
+            raise errors.UnreadableFile(
                 f"{self._path.name}: its first {count} bytes have changed since they were imported into session "
                 f"{target.session.id!r}, and its rows have no ids to tell them by; nothing was changed; {_ANEW}"
             )
@@ -922,7 +913,7 @@ class _FileImport:
         if not part.may_overlap:
             missing = self._in_order(target, part, taken, missing)
         if first_part and not taken and session.info.entry_count and not (part.may_overlap or part.is_rewritten):
-            raise UnreadableFile(
+            raise errors.UnreadableFile(
                 f"{self._path.name} and session {session.id!r} have no entry in common: the file was rewritten with "
                 f"new ids (pi does so when it takes over an old version); {_ANEW}"
             )
@@ -948,7 +939,7 @@ class _FileImport:
         early = {entry.id for entry in part.entries[: last + 1] if entry.id not in taken}
         early -= {name for name, earlier in part.earlier.items() if taken.intersection(earlier)}
         if target.is_older_copy or (early and not target.is_unchanged):
-            raise UnreadableFile(
+            raise errors.UnreadableFile(
                 f"{self._path.name}: rows have changed since they were imported into session {target.session.id!r}; "
                 f"its rows have no ids to tell them by; nothing was changed; {_ANEW}"
             )
@@ -1252,7 +1243,7 @@ class ImportedFiles:
     async def write(self) -> None:
         """Store the notes, if it can be done: an import does not fail by it. O(files that are remembered)."""
         if self._imported or self._new_marks:
-            with suppress(FlueError):
+            with suppress(errors.FlueError):
                 await self._write()
 
     async def _write(self) -> None:
@@ -1305,7 +1296,7 @@ def _state_of(path: Path) -> list[Any] | None:
             state = stated(os.fstat(file.fileno()))
             file.seek(max(0, state[2] - _END))
             return [*state, blake2b(file.read(_END), digest_size=16).hexdigest()]
-    except (OSError, FlueError):
+    except (OSError, errors.FlueError):
         return None
 
 

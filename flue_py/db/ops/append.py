@@ -28,21 +28,9 @@ from flue_py.core.ledger import (
 )
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, PAID_COLUMNS, CallDifference, Paid
 from flue_py.db import sql
+from flue_py.db.ops import ledger
 from flue_py.db.ops.base import content_digest, place, read_state, replayed_result, request_row, see_entry, taken_ids
 from flue_py.db.ops.heads import changed_columns, write_state
-from flue_py.db.ops.ledger import (
-    check_path,
-    check_spending,
-    find_calls,
-    insert_calls,
-    paid_by,
-    payer_row,
-    renew_sums,
-    spending,
-    take_alone,
-    take_back,
-    take_calls_of_deleted,
-)
 from flue_py.db.ops.read import with_pins
 from flue_py.db.ops.seals import put_mark, sealed
 from flue_py.db.ops.sessions import create_session, require_session
@@ -212,7 +200,7 @@ def import_session(
 ) -> tuple[sessions.SessionInfo, tuple[CallDifference, ...]]:
     """Create a session together with its entries (see `Backend.import_session`); return the conflicts of calls, too."""
     info = create_session(tx, sources, new)
-    alone = take_calls_of_deleted(tx, read_state(tx, info.id))
+    alone = ledger.take_calls_of_deleted(tx, read_state(tx, info.id))
     if alone:
         entries = [_settling(entry, alone) for entry in entries]
     added = import_entries(tx, sources, info.id, entries, leaf=leaf, expected=None)
@@ -317,7 +305,7 @@ class EntryBatch:
         calls = self._book(new, entry_id, at) if new.calls else []
         self._paying.append((parent, calls))
         if calls:
-            paid = paid.plus(paid_by(calls))
+            paid = paid.plus(ledger.paid_by(calls))
         above = NO_PARENT if parent is None else parent.digest
         ordinal = len(self.ids)
         fields = (entry_id, new.kind, new.role, new.source, self.revision, ordinal, at, new.extra)
@@ -362,7 +350,7 @@ class EntryBatch:
         if after.active_slot != self.state.active_slot:
             tx.run(sql.UPDATE_SLOT, session_key=after.key, active_slot=after.active_slot)
         if replaces:
-            renew_sums(tx, tree_id, self.state.key)
+            ledger.renew_sums(tx, tree_id, self.state.key)
         return after
 
     def _write_calls(self, tx: Transaction) -> bool:
@@ -370,17 +358,17 @@ class EntryBatch:
 
         Raises `InvalidEntry` where the sums of a path would leave 64 bits.
         """
-        replaced = take_back(tx, self._replaced)
-        alone = take_alone(tx, self._booked_before)
-        reported = insert_calls(tx, self.state.tree_id, self.calls, self._conflict, self.drawn)
-        paid = paid_by(reported)
-        self.note_spending(paid.minus(paid_by([*replaced, *alone])) if replaced or alone else paid)
+        replaced = ledger.take_back(tx, self._replaced)
+        alone = ledger.take_alone(tx, self._booked_before)
+        reported = ledger.insert_calls(tx, self.state.tree_id, self.calls, self._conflict, self.drawn)
+        paid = ledger.paid_by(reported)
+        self.note_spending(paid.minus(ledger.paid_by([*replaced, *alone])) if replaced or alone else paid)
         comes_back = False
         if len(reported) < len(self._reported):
             new = {call.identity for call in reported}
             self._renew_sums(new)
             comes_back = self._conflict is not None and self._has_paid(tx, self._reported - new)
-        check_path(self.paid)
+        ledger.check_path(self.paid)
         # A session that has spent something is named in the ledger already.
         if reported and self.names_payer:
             tx.insert(sql.INSERT_PAYER, [(self.state.tree_id, *self.payer)])
@@ -388,7 +376,7 @@ class EntryBatch:
 
     def _has_paid(self, tx: Transaction, calls: set[tuple[str, str, str]]) -> bool:
         """Return whether the session has paid one of these calls, on these entries: it was deleted, and is back."""
-        booked = find_calls(tx, self.state.scope, [CallId(provider, name) for _, provider, name in calls])
+        booked = ledger.find_calls(tx, self.state.scope, [CallId(provider, name) for _, provider, name in calls])
         ids = set(self.ids)
         return any(call.session_key == self.state.key and call.entry_id in ids for call in booked)
 
@@ -398,7 +386,7 @@ class EntryBatch:
         places = self._placed.values()
         for at, (own, (parent, calls)) in enumerate(zip(places, self._paying, strict=True)):
             above = NOTHING_PAID if parent is None else renewed.get((parent.lane_id, parent.depth), parent.paid)
-            paid = above.plus(paid_by(call for call in calls if call.identity in new))
+            paid = above.plus(ledger.paid_by(call for call in calls if call.identity in new))
             row = self.rows[at]
             self.rows[at] = (*row[:_FIRST_PAID], *paid, *row[_FIRST_PAID + len(paid) :])
             renewed[own.lane_id, own.depth] = paid
@@ -425,11 +413,11 @@ class EntryBatch:
     @property
     def payer(self) -> Payer:
         """The session as the ledger names it."""
-        return payer_row(self.state)
+        return ledger.payer_row(self.state)
 
     def note_spending(self, spent: Paid) -> None:
         """Note the costs of calls that were not reported before. Raises `InvalidEntry` beyond 64 bits."""
-        check_spending(self.state.spent_tokens + spent.tokens, self.state.spent_cost + spent.picodollars)
+        ledger.check_spending(self.state.spent_tokens + spent.tokens, self.state.spent_cost + spent.picodollars)
         self._spent = spent
 
     def state_after(self, leaf: str | None, move: MoveRow | None = None) -> SessionState:
@@ -443,7 +431,7 @@ class EntryBatch:
         after.active_at = self._active_after()
         after.active_slot = sessions.slot_of(after.active_at)
         if self._spent is not NOTHING_PAID:
-            after = replace(after, **spending(old, self._spent))
+            after = replace(after, **ledger.spending(old, self._spent))
         if move is not None:
             after.log_seal = move.seal
         after.head = after.head_by(self._tx.chain)

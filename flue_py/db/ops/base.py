@@ -14,44 +14,18 @@ from typing import TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
+from flue_py.core import sessions
 from flue_py.core.chain import HALF, NO_PARENT
 from flue_py.core.entries import Entry
 from flue_py.core.json import NamedTuple, encoded, splice, to_json
 from flue_py.core.kinds import ARTIFACT, without_lost
 from flue_py.core.ledger import EditRow, MarkRow, MoveRow, RequestRow
 from flue_py.core.operations import MoveLeaf, Redo, Undo
-from flue_py.core.sessions import (
-    NO_NOTE,
-    STORED,
-    Edit,
-    Expected,
-    LeafChoice,
-    Mark,
-    Moved,
-    MoveReason,
-    Note,
-    Stored,
-    check_name,
-    decode_ids,
-    is_storable,
-    require_meant,
-)
 from flue_py.db import sql
 from flue_py.db.ops.heads import write_state
 from flue_py.db.ops.seals import drop_mark, marks_by, own_marks, put_mark, read_rows_of_log, write_log
 from flue_py.db.payloads import MISMATCH, check_sum, damaged_entry, damaged_path, unpack, unpack_blob, unpacked
 from flue_py.db.runner import Pages, Parameters, Position, Row, SessionState, Sources, Statement, Transaction
-from flue_py.db.sql import (
-    EntryColumns,
-    StoredBody,
-    StoredEntry,
-    entry_columns,
-    is_after,
-    place_of,
-    position_of,
-    state_of,
-    statement,
-)
 from flue_py.errors import CorruptStore, EntryNotFound, IdempotencyConflict, SessionNotFound, damaged_session
 from flue_py.system import collector_held
 
@@ -77,13 +51,13 @@ _USES = (
 _THEIR_BYTES = (
     ") n LEFT JOIN blobs b ON n.use = 1 AND b.tree_id = :tree_id AND b.sha256 = n.sha256 ORDER BY n.depth, n.place"
 )
-OF_PATH = statement(tuple[int, int, bytes, bytes | None])(_USES + _THEIR_BYTES)
+OF_PATH = sql.statement(tuple[int, int, bytes, bytes | None])(_USES + _THEIR_BYTES)
 # The same without those of artifacts, whose bytes no context has.
-OF_CONTEXT = statement(tuple[int, int, bytes, bytes | None])(
+OF_CONTEXT = sql.statement(tuple[int, int, bytes, bytes | None])(
     _USES + " AND NOT EXISTS (SELECT 1 FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = a.lane_id"
     f" AND e.depth = a.depth AND e.kind = '{ARTIFACT}')" + _THEIR_BYTES
 )
-OF_ENTRY = statement(tuple[int, bytes])(
+OF_ENTRY = sql.statement(tuple[int, bytes])(
     "SELECT a.place, a.sha256 FROM entries e JOIN attachments a ON a.tree_id = e.tree_id AND a.lane_id = e.lane_id"
     " AND a.depth = e.depth WHERE e.tree_id = :tree_id AND e.id = :entry_id ORDER BY a.place"
 )
@@ -194,7 +168,7 @@ class Payloads:
         return self._encoded[sha256]
 
 
-def checked_payload(tx: Transaction, state: SessionState, row: StoredEntry) -> bytes:
+def checked_payload(tx: Transaction, state: SessionState, row: sql.StoredEntry) -> bytes:
     """Return the text of one entry's payload, as `Payloads.text` does."""
     above = row.digest_above
     if not tx.chain.has_fields(row.digest, above, row.fields):
@@ -212,7 +186,7 @@ def apart(tx: Transaction, tree_id: int, packed: bytes | None, blob: bytes | Non
     return unpack_blob(b"" if blob is None else blob, data)
 
 
-BLOB_DATA = statement(tuple[bytes])("SELECT b.data FROM blobs b WHERE b.tree_id = :tree_id AND b.sha256 = :sha256")
+BLOB_DATA = sql.statement(tuple[bytes])("SELECT b.data FROM blobs b WHERE b.tree_id = :tree_id AND b.sha256 = :sha256")
 
 
 def blob_data(tx: Transaction, tree_id: int, sha256: bytes) -> bytes | None:
@@ -256,11 +230,13 @@ SeenMarks: TypeAlias = dict[tuple[str, str], MarkOfSource]
 """The marks that a fork sees of its sources, by entry and kind. Those without a value hide marks above them."""
 
 
-def marks_of(tx: Transaction, state: SessionState) -> list[Mark]:
+def marks_of(tx: Transaction, state: SessionState) -> list[sessions.Mark]:
     """Return the marks that a session sees, by entry and kind. O(marks), and of a fork, O(forks above it)."""
     own = {(mark.entry_id, mark.kind): mark.value for mark in own_marks(tx, state)}
     seen = {**{place: mark.value for place, mark in _inherited(tx, state).items()}, **own}
-    marks = [Mark(*place, value) for place, value in seen.items() if value is not None or place[1] == "retracted"]
+    marks = [
+        sessions.Mark(*place, value) for place, value in seen.items() if value is not None or place[1] == "retracted"
+    ]
     return sorted(marks, key=attrgetter("entry_id", "kind"))
 
 
@@ -271,7 +247,7 @@ def pins_of(tx: Transaction, state: SessionState) -> dict[str, str]:
     return {entry_id: value for entry_id, value in seen.items() if value is not None}
 
 
-MARK = statement(tuple[str | None])(
+MARK = sql.statement(tuple[str | None])(
     "SELECT m.value FROM marks m WHERE m.session_key = :session_key AND m.entry_id = :entry_id AND m.kind = :kind"
 )
 
@@ -304,8 +280,8 @@ def put_marks(
 
 
 # The forks that stay of sessions that go.
-ID_OF_KEY = statement(tuple[str])("SELECT s.id FROM sessions s WHERE s.session_key = :session_key")
-FORKS_THAT_STAY = statement(tuple[int])(
+ID_OF_KEY = sql.statement(tuple[str])("SELECT s.id FROM sessions s WHERE s.session_key = :session_key")
+FORKS_THAT_STAY = sql.statement(tuple[int])(
     "SELECT f.session_key FROM sessions p JOIN sessions f ON f.tree_id = p.tree_id AND f.forked_from_session = p.id"
     f" WHERE p.session_key {sql.IN_KEYS} AND NOT f.session_key {sql.IN_KEYS} AND f.forked_from_entry IS NOT NULL"
 )
@@ -344,7 +320,7 @@ def _inherited(tx: Transaction, state: SessionState) -> SeenMarks:
 _SOURCE = (
     "JOIN sessions p ON p.id = f.forked_from_session AND p.tree_id = f.tree_id WHERE f.forked_from_entry IS NOT NULL"
 )
-MARKS_OF_SOURCES = statement(MarkOfSource)(
+MARKS_OF_SOURCES = sql.statement(MarkOfSource)(
     "WITH RECURSIVE sources(fork_key, level, source_key, tree_id, point) AS ("
     "  SELECT f.session_key, 1, p.session_key, p.tree_id, f.forked_from_entry"
     f"   FROM sessions f {_SOURCE} AND f.session_key {sql.IN_KEYS}"
@@ -402,18 +378,18 @@ def _shared(tx: Transaction, path: Spans | None, point: MarkOfSource) -> Spans:
 
 # A session with the place of its leaf: what every operation starts from, in one statement. What a read asks for
 # next comes with it, so that it takes one round trip less.
-SESSION_STATE = statement(state_of)(f"SELECT {sql.STATE}{sql.STATE_FROM}{sql.LIVING}")
+SESSION_STATE = sql.statement(sql.state_of)(f"SELECT {sql.STATE}{sql.STATE_FROM}{sql.LIVING}")
 
 
 def read_state(tx: Transaction, session_id: str) -> SessionState:
     """Return the session and the place of its leaf, locked where rows can be. Raises `SessionNotFound`."""
     cached = tx.states.pop(session_id, None)
     if cached is not None:
-        require_meant(session_id, cached.key)
+        sessions.require_meant(session_id, cached.key)
         return cached
-    if is_storable(session_id):
+    if sessions.is_storable(session_id):
         tx.lock_session(session_id)
-    state = tx.first(SESSION_STATE, id=session_id) if is_storable(session_id) else None
+    state = tx.first(SESSION_STATE, id=session_id) if sessions.is_storable(session_id) else None
     return checked_state(tx, session_id, state)
 
 
@@ -425,7 +401,7 @@ def checked_state(tx: Transaction, session_id: str, state: SessionState | None) 
     tx.saw(session_id, state)
     if state is None:
         raise SessionNotFound(session_id)
-    require_meant(session_id, state.key)
+    sessions.require_meant(session_id, state.key)
     if state.leaf is not None and state.position is None:
         raise CorruptStore(f"session {session_id!r}: its leaf {state.leaf!r} is not there; run verify()")
     has_lane = state.position is None or state.position.owner_key is not None
@@ -450,12 +426,12 @@ def find_visible(tx: Transaction, state: SessionState, entry_id: str) -> Positio
 
 def _marked_place(row: Row) -> tuple[Position, bool]:
     mark, *place = row
-    return position_of(place), mark is not None
+    return sql.position_of(place), mark is not None
 
 
 # The same, with whether the session has retracted it.
-ENTRY_AND_MARK = statement(_marked_place)(
-    f"SELECT m.kind, {place_of('e', 'l')} FROM entries e"
+ENTRY_AND_MARK = sql.statement(_marked_place)(
+    f"SELECT m.kind, {sql.place_of('e', 'l')} FROM entries e"
     " JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
     " LEFT JOIN marks m ON m.session_key = :session_key AND m.entry_id = :entry_id AND m.kind = 'retracted'"
     " WHERE e.tree_id = :tree_id AND e.id = :entry_id"
@@ -466,7 +442,7 @@ def find_held(tx: Transaction, state: SessionState, entry_id: str) -> tuple[Posi
     """Return the place of an entry that the session holds (or None), and whether the session has retracted it."""
     if entry_id == state.leaf:
         return state.position, False
-    if not is_storable(entry_id):
+    if not sessions.is_storable(entry_id):
         return None, False
     row = tx.first(ENTRY_AND_MARK, tree_id=state.tree_id, entry_id=entry_id, session_key=state.key)
     if row is None:
@@ -477,7 +453,7 @@ def find_held(tx: Transaction, state: SessionState, entry_id: str) -> tuple[Posi
 
 
 # Whether an entry is an ancestor of what the session holds: its leaf, its fork point, its lanes' fork points.
-IS_HELD = statement(tuple[int])(
+IS_HELD = sql.statement(tuple[int])(
     "WITH RECURSIVE anchors(lane_id, depth) AS ("
     "  SELECT e.lane_id, e.depth FROM entries e WHERE e.tree_id = :tree_id AND e.id IN (:leaf, :forked_from_entry)"
     "  UNION SELECT l.parent_lane, l.fork_depth FROM lanes l"
@@ -512,9 +488,9 @@ def is_retracted(tx: Transaction, state: SessionState, entry_id: str) -> bool:
     return mark is not None
 
 
-def place(tx: Transaction, state: SessionState, leaf: LeafChoice) -> tuple[str | None, Position | None]:
+def place(tx: Transaction, state: SessionState, leaf: sessions.LeafChoice) -> tuple[str | None, Position | None]:
     """Return a leaf to read at, and its place. Raises `EntryNotFound` where the session does not see it."""
-    if isinstance(leaf, Stored) or leaf == state.leaf:
+    if isinstance(leaf, sessions.Stored) or leaf == state.leaf:
         return state.leaf, state.position
     if leaf is None:
         return None, None
@@ -534,13 +510,13 @@ def in_parts(names: Iterable[Named]) -> Iterator[list[Named]]:
 
 
 # Those of a JSON array of ids that are taken.
-TAKEN_IDS = statement(tuple[str])(f"SELECT e.id FROM {sql.ENTRIES_BY_ID}")
+TAKEN_IDS = sql.statement(tuple[str])(f"SELECT e.id FROM {sql.ENTRIES_BY_ID}")
 
 
 def taken_ids(tx: Transaction, state: SessionState, ids: Iterable[str]) -> set[str]:
     """Return those of the ids that the session's tree has. A text that cannot be an id is not among them."""
     taken: set[str] = set()
-    for some in in_parts(filter(is_storable, ids)):
+    for some in in_parts(filter(sessions.is_storable, ids)):
         rows = tx.rows(TAKEN_IDS, tree_id=state.tree_id, ids=json.dumps(some))
         taken.update(entry_id for (entry_id,) in rows)
     return taken
@@ -564,7 +540,7 @@ def replayed_result(
     """
     if idempotency_key is None:
         return None
-    check_name(idempotency_key, "idempotency key")
+    sessions.check_name(idempotency_key, "idempotency key")
     row = tx.first(sql.REQUEST, session_key=state.key, idempotency_key=idempotency_key)
     if row is None:
         return None
@@ -610,7 +586,7 @@ class Operation(NamedTuple):
     undoes: int | None = None
 
 
-def move(tx: Transaction, sources: Sources, operation: MoveLeaf) -> Moved:
+def move(tx: Transaction, sources: Sources, operation: MoveLeaf) -> sessions.Moved:
     """Set the leaf (see `Backend.move`)."""
     to, reason, idempotency_key = operation.to, operation.reason, operation.idempotency_key
     state = read_state(tx, operation.session_id)
@@ -620,11 +596,11 @@ def move(tx: Transaction, sources: Sources, operation: MoveLeaf) -> Moved:
         stored = replayed_result(tx, state, idempotency_key, "move", digest)
         if stored is not None:
             from_id, to_id, revision, first_reason = json.loads(stored)
-            return Moved(from_id, to_id, revision, first_reason, replayed=True)
+            return sessions.Moved(from_id, to_id, revision, first_reason, replayed=True)
     state.require(operation.expected)
     place = None if to is None else see_entry(tx, state, to)
     if to == state.leaf:
-        moved = Moved(to, to, state.revision, reason)
+        moved = sessions.Moved(to, to, state.revision, reason)
     else:
         moved = write_move(tx, sources, state, place, reason, operation.note)
     remember_result(
@@ -638,13 +614,13 @@ def write_move(
     sources: Sources,
     state: SessionState,
     place: Position | None,
-    reason: MoveReason,
-    note: Note,
+    reason: sessions.MoveReason,
+    note: sessions.Note,
     *,
     undoes: int | None = None,
     entries_back: int = 0,
-    edits: Sequence[Edit] = (),
-) -> Moved:
+    edits: Sequence[sessions.Edit] = (),
+) -> sessions.Moved:
     """Set the leaf, write that down with edits, and count the session's own entries that come back or go away."""
     revision, to = state.revision + 1, None if place is None else place.id
     at = sources.now_us()
@@ -663,10 +639,10 @@ def write_move(
     # In its own lanes alone, nobody else changes the place of its leaf.
     if place is None or place.owner_key == state.key:
         tx.states[state.id] = after
-    return Moved(state.leaf, to, revision, reason)
+    return sessions.Moved(state.leaf, to, revision, reason)
 
 
-def edit_row(session_key: int, revision: int, edit: Edit, note: Note, at: int) -> EditRow:
+def edit_row(session_key: int, revision: int, edit: sessions.Edit, note: sessions.Note, at: int) -> EditRow:
     """Return an edit as it is stored."""
     return EditRow(session_key, revision, edit.what, edit.entry_id, edit.before, edit.after, note.by, note.why, at)
 
@@ -684,9 +660,9 @@ def retract(
     session_id: str,
     entry_id: str,
     *,
-    expected: Expected = STORED,
-    note: Note = NO_NOTE,
-) -> Moved | None:
+    expected: sessions.Expected = sessions.STORED,
+    note: sessions.Note = sessions.NO_NOTE,
+) -> sessions.Moved | None:
     """Retract a failed leaf message (see `Backend.retract`)."""
     state = read_state(tx, session_id)
     state.require(expected)
@@ -705,7 +681,7 @@ def _mark_retracted(tx: Transaction, sources: Sources, state: SessionState, entr
     put_mark(tx, state, MarkRow(state.key, entry_id, "retracted", None, sources.now_us()))
 
 
-CHILD_PLACES = statement(tuple[str, int, int, int])(
+CHILD_PLACES = sql.statement(tuple[str, int, int, int])(
     f"SELECT e.id, e.lane_id, e.depth, o.owner_key FROM {sql.CHILDREN}"
     " JOIN lanes o ON o.tree_id = e.tree_id AND o.lane_id = e.lane_id"
 )
@@ -720,7 +696,7 @@ def _has_visible_child(tx: Transaction, state: SessionState, position: Position)
     return False
 
 
-def undo(tx: Transaction, sources: Sources, operation: Undo) -> Moved | None:
+def undo(tx: Transaction, sources: Sources, operation: Undo) -> sessions.Moved | None:
     """Undo the last operation that is not undone (see `Backend.undo`)."""
     state = read_state(tx, operation.session_id)
     state.require(operation.expected)
@@ -736,7 +712,7 @@ def undo(tx: Transaction, sources: Sources, operation: Undo) -> Moved | None:
     return write_move(tx, sources, state, place, "undo", note, undoes=last.revision, entries_back=comes_back)
 
 
-def redo(tx: Transaction, sources: Sources, operation: Redo) -> Moved | None:
+def redo(tx: Transaction, sources: Sources, operation: Redo) -> sessions.Moved | None:
     """Redo the last undo (see `Backend.redo`)."""
     state = read_state(tx, operation.session_id)
     state.require(operation.expected)
@@ -781,7 +757,7 @@ def _retract_again(tx: Transaction, sources: Sources, state: SessionState, revis
 def _brought_back(tx: Transaction, state: SessionState, revision: int) -> list[str]:
     """Return the ids that going back, at a revision, brought back from being retracted; the deepest first."""
     _, edits = read_rows_of_log(tx, state, revision - 1, revision)
-    return next((decode_ids(edit.before) for edit in edits if edit.what == "retracted"), [])
+    return next((sessions.decode_ids(edit.before) for edit in edits if edit.what == "retracted"), [])
 
 
 def leaf_at(tx: Transaction, state: SessionState, revision: int) -> str | None:
@@ -801,7 +777,7 @@ def retracted_on_path(tx: Transaction, state: SessionState, position: Position) 
 
 
 # Whether an entry lies on the path to a place.
-IS_ON_PATH = statement(tuple[int])(
+IS_ON_PATH = sql.statement(tuple[int])(
     sql.WITH_SPANS + "SELECT 1 FROM spans s WHERE s.lane_id = :other_lane AND s.high >= :other_depth LIMIT 1"
 )
 
@@ -865,7 +841,7 @@ def _operation_to_redo(tx: Transaction, state: SessionState) -> Operation | None
     return _operation_at(tx, state, undone[-1]) if undone else None
 
 
-LAST_MOVE = statement(Operation)(
+LAST_MOVE = sql.statement(Operation)(
     "SELECT m.revision, m.reason, m.from_entry, m.to_entry, m.undoes FROM leaf_moves m"
     " WHERE m.session_key = :session_key AND m.revision <= :revision ORDER BY m.revision DESC LIMIT 1"
 )
@@ -882,7 +858,7 @@ def _latest_record(tx: Transaction, state: SessionState, revision: int) -> Opera
 
 
 # From where the leaf moved next after a revision.
-NEXT_MOVE_FROM = statement(tuple[str | None])(
+NEXT_MOVE_FROM = sql.statement(tuple[str | None])(
     "SELECT m.from_entry FROM leaf_moves m"
     " WHERE m.session_key = :session_key AND m.revision > :revision ORDER BY m.revision LIMIT 1"
 )
@@ -899,18 +875,18 @@ class LastOfRun(NamedTuple):
 _WITH_RUN = (
     "WITH RECURSIVE halved(lane_id, low, high) AS ("
     "  SELECT e.lane_id,"
-    f"   CASE WHEN {is_after('e', ':revision')} THEN l.fork_depth ELSE e.depth END,"
-    f"   CASE WHEN {is_after('e', ':revision')} THEN e.depth - 1 ELSE e.depth END"
+    f"   CASE WHEN {sql.is_after('e', ':revision')} THEN l.fork_depth ELSE e.depth END,"
+    f"   CASE WHEN {sql.is_after('e', ':revision')} THEN e.depth - 1 ELSE e.depth END"
     "   FROM entries e JOIN lanes l ON l.tree_id = :tree_id AND l.lane_id = e.lane_id"
     "   WHERE e.tree_id = :tree_id AND e.id = :entry_id"
     "  UNION ALL SELECT h.lane_id,"
-    f"   CASE WHEN {is_after('e', ':revision')} THEN h.low ELSE e.depth END,"
-    f"   CASE WHEN {is_after('e', ':revision')} THEN e.depth - 1 ELSE h.high END"
+    f"   CASE WHEN {sql.is_after('e', ':revision')} THEN h.low ELSE e.depth END,"
+    f"   CASE WHEN {sql.is_after('e', ':revision')} THEN e.depth - 1 ELSE h.high END"
     "   FROM halved h JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = h.lane_id"
     "    AND e.depth = (h.low + h.high + 1) / 2 WHERE h.low < h.high) "
 )
 # Of an entry and those above it in its lane, the deepest that the session did not add after a revision.
-LAST_IN_LANE = statement(LastOfRun)(
+LAST_IN_LANE = sql.statement(LastOfRun)(
     f"{_WITH_RUN} SELECT e.id, e.session_key, e.revision FROM halved h"
     " JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = h.lane_id AND e.depth = h.low WHERE h.low = h.high"
 )
@@ -933,7 +909,7 @@ def _last_append(tx: Transaction, state: SessionState, revision: int) -> LastOfR
 
 
 # The parent of the first that it did add after it.
-PARENT_OF_FIRST_IN_LANE = statement(tuple[str | None])(
+PARENT_OF_FIRST_IN_LANE = sql.statement(tuple[str | None])(
     f"{_WITH_RUN} SELECT e.parent_id FROM halved h"
     " JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = h.lane_id AND e.depth = h.low + 1 WHERE h.low = h.high"
 )
@@ -951,7 +927,7 @@ def _operation_at(tx: Transaction, state: SessionState, revision: int) -> Operat
     return Operation(revision, "append", above, last.id)
 
 
-ID_AT = statement(tuple[str])(
+ID_AT = sql.statement(tuple[str])(
     "SELECT e.id FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id AND e.depth = :depth"
 )
 
@@ -967,18 +943,18 @@ def id_at(tx: Transaction, tree_id: int, lane_id: int, depth: int) -> str | None
 
 BY_DEPTH = itemgetter(0)  # what is read along a path has the depth first
 
-OfPath = TypeVar("OfPath", EntryColumns, StoredBody)
+OfPath = TypeVar("OfPath", sql.EntryColumns, sql.StoredBody)
 
 
 def _with_epoch(row: Row) -> tuple[SessionState, int]:
     epoch, *state = row
-    return state_of(state), int(epoch or 0)
+    return sql.state_of(state), int(epoch or 0)
 
 
-SESSION_AND_EPOCH = statement(_with_epoch)(f"SELECT {sql.EPOCH}, {sql.STATE}{sql.STATE_FROM}{sql.LIVING}")
+SESSION_AND_EPOCH = sql.statement(_with_epoch)(f"SELECT {sql.EPOCH}, {sql.STATE}{sql.STATE_FROM}{sql.LIVING}")
 
 
-EPOCH = statement(tuple[int])("SELECT value FROM flue_store WHERE name = 'epoch'")
+EPOCH = sql.statement(tuple[int])("SELECT value FROM flue_store WHERE name = 'epoch'")
 
 
 def read_epoch(tx: Transaction) -> int:
@@ -989,14 +965,16 @@ def read_epoch(tx: Transaction) -> int:
 
 def read_state_and_epoch(tx: Transaction, session_id: str) -> tuple[SessionState, int]:
     """Return a session with the place of its leaf, and the epoch. Raises `SessionNotFound`."""
-    row = tx.first(SESSION_AND_EPOCH, id=session_id) if is_storable(session_id) else None
+    row = tx.first(SESSION_AND_EPOCH, id=session_id) if sessions.is_storable(session_id) else None
     state, epoch = row or (None, 0)
     return checked_state(tx, session_id, state), epoch
 
 
-def place_to_read(tx: Transaction, state: SessionState, leaf: LeafChoice) -> tuple[str | None, Position | None]:
+def place_to_read(
+    tx: Transaction, state: SessionState, leaf: sessions.LeafChoice
+) -> tuple[str | None, Position | None]:
     """Return a leaf to read at, and its place; on one snapshot where that has to be looked up."""
-    if not isinstance(leaf, Stored):
+    if not isinstance(leaf, sessions.Stored):
         tx.require_snapshot()
     return place(tx, state, leaf)
 
@@ -1017,7 +995,7 @@ def spans_range(entry: str) -> str:
     )
 
 
-SPANS_RANGE = entry_columns(spans_range(sql.on_path(":low_depth")))
+SPANS_RANGE = sql.entry_columns(spans_range(sql.on_path(":low_depth")))
 
 
 def path_entries(
@@ -1031,7 +1009,7 @@ def path_entries(
         return entries_of_pages(tx, state, pages, stretch_of(state, position, above), contents=contents)
 
 
-PATH_STRETCH = entry_columns(
+PATH_STRETCH = sql.entry_columns(
     sql.WITH_SPANS + f"SELECT {sql.on_path(':low_depth')} FROM spans s JOIN entries e ON {sql.IN_SPAN}"
     " AND e.depth > :low_depth AND e.depth <= :last_depth WHERE s.high > :low_depth AND s.low < :last_depth"
 )
@@ -1041,7 +1019,7 @@ def path_stretch(
     tx: Transaction, state: SessionState, position: Position, above: int, last: int, *, contents: bool = True
 ) -> list[Entry]:
     """Return the entries on the path to a place that lie deeper than ``above``, and no deeper than ``last``."""
-    rows: Sequence[EntryColumns]
+    rows: Sequence[sql.EntryColumns]
     if _is_in_last_lane(position, above):
         rows = tx.rows(sql.LANE_RANGE, tree_id=state.tree_id, lane_id=position.lane_id, low=above, high=last)
     else:
@@ -1061,7 +1039,7 @@ def named_on_path(
 
 
 # Entries on a path that are named, and its exclusions, up to a depth.
-NAMED_ON_PATH = statement(StoredEntry)(
+NAMED_ON_PATH = sql.statement(sql.StoredEntry)(
     sql.WITH_SPANS + f"SELECT {sql.ENTRY} FROM {sql.ENTRIES_BY_ID}"
     f" AND e.depth <= :last_depth AND EXISTS (SELECT 1 FROM spans s WHERE {sql.IN_SPAN})"
 )
@@ -1071,12 +1049,12 @@ def named_above(
     tx: Transaction, state: SessionState, where: Parameters, ids: Iterable[str], last_depth: int
 ) -> list[Entry]:
     """Return the same as `named_on_path`, of the path to a lane and a depth."""
-    named = json.dumps(sorted(entry_id for entry_id in ids if is_storable(entry_id)))
+    named = json.dumps(sorted(entry_id for entry_id in ids if sessions.is_storable(entry_id)))
     rows = tx.rows(NAMED_ON_PATH, **where, ids=named, last_depth=last_depth)
     return entries_of_rows(tx, state, rows)
 
 
-EXCLUSIONS_ON_PATH = statement(StoredEntry)(
+EXCLUSIONS_ON_PATH = sql.statement(sql.StoredEntry)(
     sql.WITH_SPANS + f"SELECT {sql.ENTRY} FROM spans s JOIN entries e ON {sql.IN_SPAN} AND e.kind = 'exclusion'"
     " WHERE e.depth <= :last_depth"
 )
@@ -1088,7 +1066,7 @@ def exclusions_on_path(tx: Transaction, state: SessionState, position: Position,
     return entries_of_rows(tx, state, rows)
 
 
-def entries_of_rows(tx: Transaction, state: SessionState, rows: Sequence[StoredEntry]) -> list[Entry]:
+def entries_of_rows(tx: Transaction, state: SessionState, rows: Sequence[sql.StoredEntry]) -> list[Entry]:
     """Return entries of a path that need not follow each other, root first."""
     if rows:
         tx.require_snapshot()
@@ -1142,7 +1120,7 @@ def _require_count(state: SessionState, count: int, expected: int) -> None:
 def made_entries(
     tx: Transaction,
     state: SessionState,
-    rows: Sequence[EntryColumns],
+    rows: Sequence[sql.EntryColumns],
     stretch: Parameters | None = None,
     *,
     contents: bool = True,
@@ -1154,7 +1132,7 @@ def made_entries(
 def entries_of_pages(
     tx: Transaction,
     state: SessionState,
-    pages: Pages[EntryColumns],
+    pages: Pages[sql.EntryColumns],
     stretch: Parameters | None = None,
     *,
     contents: bool = True,
@@ -1188,7 +1166,7 @@ def entries_of_pages(
 
 
 def _checked(
-    tx: Transaction, state: SessionState, payloads: Payloads, row: EntryColumns, above: bytes, *, rest_only: bool
+    tx: Transaction, state: SessionState, payloads: Payloads, row: sql.EntryColumns, above: bytes, *, rest_only: bool
 ) -> bytes:
     """Return the text of a payload that is not in its row as it was appended, or without what was cut out of it."""
     depth, id_, kind, digest, data, packed, blob = row[0], row[5], row[6], *row[13:]
@@ -1201,7 +1179,7 @@ def _checked(
     return text
 
 
-def chained(tx: Transaction, state: SessionState, pages: Pages[EntryColumns]) -> Iterator[EntryColumns]:
+def chained(tx: Transaction, state: SessionState, pages: Pages[sql.EntryColumns]) -> Iterator[sql.EntryColumns]:
     """Yield the rows of a path, each with the digest above it; all but the payloads was checked.
 
     Raises `CorruptStore`, naming the entry.
@@ -1219,7 +1197,7 @@ def chained(tx: Transaction, state: SessionState, pages: Pages[EntryColumns]) ->
 
 
 _NO_PAYLOAD = ", ".join(f"CASE WHEN 1 = 0 THEN {column} END" for column in (sql.PAYLOAD_BYTES, "e.packed", "e.blob"))
-SPANS_FIELDS = entry_columns(spans_range(sql.on_path(":low_depth", _NO_PAYLOAD)))
+SPANS_FIELDS = sql.entry_columns(spans_range(sql.on_path(":low_depth", _NO_PAYLOAD)))
 
 
 def require_path(tx: Transaction, state: SessionState, where: Parameters, depth: int) -> None:
@@ -1230,7 +1208,7 @@ def require_path(tx: Transaction, state: SessionState, where: Parameters, depth:
     _require_count(state, count, depth + 1)
 
 
-def _digest_above(state: SessionState, row: EntryColumns) -> bytes:
+def _digest_above(state: SessionState, row: sql.EntryColumns) -> bytes:
     """Return the digest above a root. Raises `CorruptStore` for an entry below another, which is not before it."""
     parent, entry_id = row[2], row[5]
     if parent is not None:

@@ -9,18 +9,9 @@ from operator import itemgetter
 from flue_py.core import sessions
 from flue_py.core.chain import Chain
 from flue_py.core.json import NamedTuple, decode_json, payload_digest
+from flue_py.db import sql
 from flue_py.db.payloads import MISMATCH
 from flue_py.db.runner import Insert, Nothing, Parameters, Row, Sources, Statement, Transaction
-from flue_py.db.sql import (
-    BODY_BYTES,
-    DOCUMENT_DIGEST,
-    IN_IDS,
-    PUT_DOCUMENT,
-    SAME_DOCUMENT,
-    WRITE_STATE,
-    quoted,
-    statement,
-)
 from flue_py.errors import CorruptStore, OnHold
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -47,7 +38,7 @@ def _document(chain: Chain, row: Row) -> sessions.Document:
 
 _TABLE = "documents"
 _INFO = ", ".join(f"d.{name}" for name in sessions.DocumentRow._fields[:10])
-_SEALED = f"{_INFO}, {DOCUMENT_DIGEST}, d.seal"
+_SEALED = f"{_INFO}, {sql.DOCUMENT_DIGEST}, d.seal"
 _IS_IT = " AND ".join(f"d.{name} = :{name}" for name in NAME_PARTS)
 # A page begins behind a name. A space or a project that is not asked for is NULL.
 _PAGE = (
@@ -57,60 +48,62 @@ _PAGE = (
     " ORDER BY d.space, d.project, d.name LIMIT :count"
 )
 
-_WHOLE = f"{_SEALED}, {BODY_BYTES}"
-DOCUMENT = statement(Row)(f"SELECT {_WHOLE} FROM documents d WHERE {_IS_IT}")
-DOCUMENT_INFO = statement(Row)(f"SELECT {_SEALED} FROM documents d WHERE {_IS_IT}")
-LIST_DOCUMENTS = statement(Row)(f"SELECT {_SEALED} {_PAGE}")
-ALL_DOCUMENTS = statement(Row)(f"SELECT {_SEALED} FROM documents d")
+_WHOLE = f"{_SEALED}, {sql.BODY_BYTES}"
+DOCUMENT = sql.statement(Row)(f"SELECT {_WHOLE} FROM documents d WHERE {_IS_IT}")
+DOCUMENT_INFO = sql.statement(Row)(f"SELECT {_SEALED} FROM documents d WHERE {_IS_IT}")
+LIST_DOCUMENTS = sql.statement(Row)(f"SELECT {_SEALED} {_PAGE}")
+ALL_DOCUMENTS = sql.statement(Row)(f"SELECT {_SEALED} FROM documents d")
 _FIRST = dict.fromkeys(NAME_PARTS, "")
 _AFTER = (
     " WHERE (d.scope, d.kind, d.space, d.project, d.name) > (:scope, :kind, :space, :project, :name){}"
     " ORDER BY d.scope, d.kind, d.space, d.project, d.name LIMIT :count"
 )
-SEALED_AFTER = statement(Row)(f"{ALL_DOCUMENTS.sql}{_AFTER.format('')}")
-READ_DOCUMENTS = statement(Row)(f"SELECT {_WHOLE} {_PAGE}")
-NAMES_IN_PROJECT = statement(tuple[str])(
+SEALED_AFTER = sql.statement(Row)(f"{ALL_DOCUMENTS.sql}{_AFTER.format('')}")
+READ_DOCUMENTS = sql.statement(Row)(f"SELECT {_WHOLE} {_PAGE}")
+NAMES_IN_PROJECT = sql.statement(tuple[str])(
     "SELECT d.name FROM documents d"
     " WHERE d.scope = :scope AND d.kind = :kind AND d.space = :space AND d.project = :project"
 )
-ALL_HOLDS = statement(Row)(f"SELECT {_WHOLE} FROM documents d WHERE d.space = '{sessions.LEGAL_HOLDS}'")
-HOLDS_IN = statement(Row)(
-    f"SELECT {_WHOLE} FROM documents d WHERE d.scope {IN_IDS} AND d.kind = 'file'"
+ALL_HOLDS = sql.statement(Row)(f"SELECT {_WHOLE} FROM documents d WHERE d.space = '{sessions.LEGAL_HOLDS}'")
+HOLDS_IN = sql.statement(Row)(
+    f"SELECT {_WHOLE} FROM documents d WHERE d.scope {sql.IN_IDS} AND d.kind = 'file'"
     f" AND d.space = '{sessions.LEGAL_HOLDS}'"
 )
 _IS_NAME = _IS_IT.replace("d.", "")
 # Of all names, in their order.
 _NAMED, _BACKWARDS = (", ".join(f"d.{name}{order}" for name in NAME_PARTS) for order in ("", " DESC"))
 _AT = "(:scope, :kind, :space, :project, :name)"
-NAME_BEFORE = statement(Row)(f"SELECT {_NAMED} FROM documents d WHERE ({_NAMED}) < {_AT} ORDER BY {_BACKWARDS} LIMIT 1")
-REMOVE_DOCUMENT = statement(Nothing)(f"DELETE FROM documents WHERE {_IS_NAME}")
+NAME_BEFORE = sql.statement(Row)(
+    f"SELECT {_NAMED} FROM documents d WHERE ({_NAMED}) < {_AT} ORDER BY {_BACKWARDS} LIMIT 1"
+)
+REMOVE_DOCUMENT = sql.statement(Nothing)(f"DELETE FROM documents WHERE {_IS_NAME}")
 # Which sessions were deleted is remembered of all scopes in one, and stays.
-REMOVE_DOCUMENTS = statement(Nothing)(
+REMOVE_DOCUMENTS = sql.statement(Nothing)(
     f"DELETE FROM documents WHERE scope = :scope AND (space <> '{sessions.IMPORTED_FILES}' OR project = '')"
 )
-SET_SEAL = statement(Nothing)(f"UPDATE documents SET seal = :seal WHERE {_IS_NAME}")
+SET_SEAL = sql.statement(Nothing)(f"UPDATE documents SET seal = :seal WHERE {_IS_NAME}")
 
 # -- copies and verification -----------------------------------------------------------------------------------------
 
-WHOLE_DOCUMENTS = statement(sessions.DocumentRow)(
-    f"SELECT {quoted(sessions.DocumentRow, 'd')} FROM documents d"
+WHOLE_DOCUMENTS = sql.statement(sessions.DocumentRow)(
+    f"SELECT {sql.quoted(sessions.DocumentRow, 'd')} FROM documents d"
     + _AFTER.format(f" AND d.space <> '{sessions.IMPORTED_FILES}'")
 )
 # In one statement, which sees one moment: the name before a place or at it, those behind it, and the end of the table.
 _NAMES = f"SELECT {_NAMED}, d.gap FROM documents d WHERE ({_NAMED})"
-GAPS = statement(Row)(
+GAPS = sql.statement(Row)(
     f"SELECT 0, a.* FROM ({_NAMES} <= {_AT} ORDER BY {_BACKWARDS} LIMIT 1) a"
     f" UNION ALL SELECT 1, b.* FROM ({_NAMES} > {_AT} ORDER BY {_NAMED} LIMIT :count) b"
     f" UNION ALL SELECT 2, {', '.join(['CAST(NULL AS TEXT)'] * len(NAME_PARTS))},"
     f" COALESCE((SELECT f.value FROM flue_store f WHERE f.name = '{_TABLE}'), 0)"
 )
-SET_GAP = statement(Nothing)(f"UPDATE documents SET gap = :gap WHERE {_IS_NAME}")
+SET_GAP = sql.statement(Nothing)(f"UPDATE documents SET gap = :gap WHERE {_IS_NAME}")
 # Who adds documents, or deletes them, is alone with that.
-LOCK_GAPS = statement(Nothing)(
+LOCK_GAPS = sql.statement(Nothing)(
     f"INSERT INTO flue_store (name, value) VALUES ('{_TABLE}', 0)"
     " ON CONFLICT (name) DO UPDATE SET value = flue_store.value"
 )
-DOCUMENT_STATE = statement(tuple[int, bytes])(f"SELECT d.changed_at, d.digest FROM documents d WHERE {_IS_IT}")
+DOCUMENT_STATE = sql.statement(tuple[int, bytes])(f"SELECT d.changed_at, d.digest FROM documents d WHERE {_IS_IT}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -130,7 +123,7 @@ def put_row(tx: Transaction, row: sessions.DocumentRow) -> sessions.DocumentInfo
     tx.run(LOCK_GAPS)
     if (before := tx.first(DOCUMENT_INFO, **name)) is not None:
         _info(tx.chain, before)
-    _insert(tx, PUT_DOCUMENT, row, is_new=before is None)
+    _insert(tx, sql.PUT_DOCUMENT, row, is_new=before is None)
     stored = tx.first(DOCUMENT_INFO, **name)
     if stored is None:
         raise CorruptStore(f"document {row.name!r} was written and is not there")
@@ -242,7 +235,7 @@ def _seal_all(tx: Transaction, unsealed: Iterable[Gap]) -> None:
         if gap.after:
             tx.run(SET_GAP, **dict(zip(NAME_PARTS, gap.after, strict=True)), gap=seal)
         else:
-            tx.run(WRITE_STATE, name=_TABLE, number=seal)
+            tx.run(sql.WRITE_STATE, name=_TABLE, number=seal)
 
 
 def _insert(tx: Transaction, insert: Insert[sessions.DocumentRow], row: sessions.DocumentRow, *, is_new: bool) -> None:
@@ -418,7 +411,7 @@ def write_documents(tx: Transaction, rows: Sequence[sessions.DocumentRow]) -> li
 
 _COPIED = ", ".join(f"{name} = excluded.{name}" for name in sessions.DocumentRow._fields[5:-1])
 COPY_DOCUMENT = Insert(
-    "documents", sessions.DocumentRow, f"{SAME_DOCUMENT} {_COPIED} WHERE documents.changed_at < excluded.changed_at"
+    "documents", sessions.DocumentRow, f"{sql.SAME_DOCUMENT} {_COPIED} WHERE documents.changed_at < excluded.changed_at"
 )
 
 

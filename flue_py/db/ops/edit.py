@@ -7,34 +7,13 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from flue_py.core import sessions
 from flue_py.core.context import effective_pins, is_editable
 from flue_py.core.entries import NewEntry, leaving
 from flue_py.core.json import to_json
 from flue_py.core.kinds import SHOWN_KINDS, message_text
 from flue_py.core.ledger import EditRow, MoveRow
 from flue_py.core.operations import Navigate, SetLabel, SetPin, UpdateSession
-from flue_py.core.sessions import (
-    LOGGED_IDS,
-    NO_NOTE,
-    STORED,
-    Edit,
-    EditKind,
-    Expected,
-    LoggedEdits,
-    LoggedEntries,
-    LoggedMove,
-    LogLine,
-    Navigated,
-    Note,
-    Seen,
-    SessionInfo,
-    Stored,
-    check_entry_label,
-    check_label,
-    make_line,
-    restorable,
-    row_value,
-)
 from flue_py.db import sql
 from flue_py.db.ops import base, ledger
 from flue_py.db.ops.append import EntryBatch
@@ -51,27 +30,27 @@ from flue_py.errors import EntryNotFound, InvalidArgument, SessionExists
 # Changes of a session beside its history: title, metadata, labels, pins. Each is written down with what was before.
 
 
-def update_session(tx: Transaction, sources: Sources, operation: UpdateSession) -> SessionInfo:
+def update_session(tx: Transaction, sources: Sources, operation: UpdateSession) -> sessions.SessionInfo:
     """Change the given fields (see `Backend.update_session`)."""
     title, auto_title, completed_us = operation.title, operation.auto_title, operation.completed_us
     state = base.read_state(tx, operation.session_id)
     state.require(operation.expected)
     info = require_session(tx, operation.session_id)
-    wanted: list[tuple[EditKind, str | None]] = []
-    if not isinstance(title, Stored):
-        check_label(title, "title")
+    wanted: list[tuple[sessions.EditKind, str | None]] = []
+    if not isinstance(title, sessions.Stored):
+        sessions.check_label(title, "title")
         wanted.append(("title", title))
-    if not isinstance(auto_title, Stored):
-        check_label(auto_title, "auto_title")
+    if not isinstance(auto_title, sessions.Stored):
+        sessions.check_label(auto_title, "auto_title")
         wanted.append(("auto_title", auto_title))
     metadata_text = operation.metadata_text
     if callable(metadata_text):
         metadata_text = metadata_text(info.metadata_text)
     if metadata_text is not None:
         wanted.append(("metadata", info.task_names.taken_from(metadata_text, info.metadata_text)))
-    if not isinstance(completed_us, Stored):
+    if not isinstance(completed_us, sessions.Stored):
         wanted.append(("completed", None if completed_us is None else str(completed_us)))
-    edits = [Edit(what, None, row_value(info, what), after) for what, after in wanted]
+    edits = [sessions.Edit(what, None, sessions.row_value(info, what), after) for what, after in wanted]
     for edit in edits:
         _write_row_value(tx, state, edit)
     write_edits(tx, sources, state, edits, operation.note)
@@ -82,7 +61,7 @@ def update_session(tx: Transaction, sources: Sources, operation: UpdateSession) 
 UPDATE_SCOPE = statement(Nothing)("UPDATE sessions SET scope = :scope WHERE session_key = :session_key")
 
 
-def adopt_session(tx: Transaction, sources: Sources, session_id: str, scope: str) -> SessionInfo:
+def adopt_session(tx: Transaction, sources: Sources, session_id: str, scope: str) -> sessions.SessionInfo:
     """Give a session without history to another scope (see `Backend.adopt_session`)."""
     state = base.read_state(tx, session_id)
     info = require_session(tx, session_id)
@@ -96,7 +75,7 @@ def adopt_session(tx: Transaction, sources: Sources, session_id: str, scope: str
     tx.run(UPDATE_SCOPE, session_key=state.key, scope=scope)
     tx.run(ledger.MOVE_CALLS, session_key=state.key, scope=scope)
     tx.run(ledger.MOVE_BUDGETS, id=session_id, scope=scope)
-    write_edits(tx, sources, state, [], Note())
+    write_edits(tx, sources, state, [], sessions.Note())
     renew_heads(tx, [state.key])
     return require_session(tx, session_id)
 
@@ -106,7 +85,7 @@ UPDATE_AUTO_TITLE = statement(Nothing)("UPDATE sessions SET auto_title = :auto_t
 UPDATE_METADATA = statement(Nothing)("UPDATE sessions SET metadata = :metadata WHERE session_key = :session_key")
 
 
-def _write_row_value(tx: Transaction, state: SessionState, edit: Edit) -> None:
+def _write_row_value(tx: Transaction, state: SessionState, edit: sessions.Edit) -> None:
     if edit.what == "title":
         tx.run(UPDATE_TITLE, session_key=state.key, title=edit.after)
     elif edit.what == "auto_title":
@@ -121,11 +100,11 @@ def _write_row_value(tx: Transaction, state: SessionState, edit: Edit) -> None:
 def set_label(tx: Transaction, sources: Sources, operation: SetLabel) -> None:
     """Set or clear a label (see `Backend.set_label`)."""
     entry_id = operation.entry_id
-    check_entry_label(operation.label)
+    sessions.check_entry_label(operation.label)
     state = base.read_state(tx, operation.session_id)
     state.require(operation.expected)
     base.see_entry(tx, state, entry_id)
-    edit = Edit("label", entry_id, base.mark_of(tx, state, entry_id, "label"), operation.label or None)
+    edit = sessions.Edit("label", entry_id, base.mark_of(tx, state, entry_id, "label"), operation.label or None)
     if edit.before != edit.after:
         base.put_marks(tx, sources, state, [entry_id], "label", edit.after)
         write_edits(tx, sources, state, [edit], operation.note)
@@ -147,7 +126,7 @@ def set_pin(tx: Transaction, sources: Sources, operation: SetPin) -> tuple[str, 
     after = "on" if pinned else "off"
     if changed:
         base.put_marks(tx, sources, state, changed, "pin", after)
-        write_edits(tx, sources, state, [Edit("pin", entry_id, own.get(entry_id), after)], operation.note)
+        write_edits(tx, sources, state, [sessions.Edit("pin", entry_id, own.get(entry_id), after)], operation.note)
     return tuple(group)
 
 
@@ -160,8 +139,8 @@ def check_pinnable(entry_id: str, kind: str) -> None:
 
 
 def restore_edits(
-    tx: Transaction, sources: Sources, state: SessionState, wanted: Sequence[Edit], note: Note
-) -> list[Edit]:
+    tx: Transaction, sources: Sources, state: SessionState, wanted: Sequence[sessions.Edit], note: sessions.Note
+) -> list[sessions.Edit]:
     """Give edited things the values that ``wanted`` has ``after``; return the changes, and write them down.
 
     Raises `EntryNotFound` for a mark on an entry that the session does not see any more.
@@ -170,13 +149,13 @@ def restore_edits(
     changed = []
     for want in wanted:
         if want.entry_id is None:
-            edit = Edit(want.what, None, row_value(info, want.what), want.after)
+            edit = sessions.Edit(want.what, None, sessions.row_value(info, want.what), want.after)
             if edit.before != edit.after:
                 _write_row_value(tx, state, edit)
                 changed.append(edit)
             continue
         base.see_entry(tx, state, want.entry_id)
-        edit = Edit(want.what, want.entry_id, base.mark_of(tx, state, want.entry_id, want.what), want.after)
+        edit = sessions.Edit(want.what, want.entry_id, base.mark_of(tx, state, want.entry_id, want.what), want.after)
         if edit.before != edit.after:
             pinned = want.what == "pin"
             group = group_of(tx, state, want.entry_id, state.position) if pinned else [want.entry_id]
@@ -195,17 +174,19 @@ def restore_edits(
 Logged = TypeVar("Logged", EditRow, StoredEntry)
 
 
-def read_log(tx: Transaction, session_id: str, before: int | None, limit: int) -> list[LogLine]:
+def read_log(tx: Transaction, session_id: str, before: int | None, limit: int) -> list[sessions.LogLine]:
     """Return lines of the log, newest first (see `Backend.read_log`)."""
     state = base.read_state(tx, session_id)
     last = state.revision if before is None else min(before - 1, state.revision)
     return _lines(tx, state, max(last - limit, 0), last)
 
 
-def _logged_move(row: MoveRow | None) -> LoggedMove | None:
+def _logged_move(row: MoveRow | None) -> sessions.LoggedMove | None:
     if row is None:
         return None
-    return LoggedMove(row.reason, row.undoes, row.from_entry, row.to_entry, Note.stored(row.moved_by, row.why), row.at)
+    return sessions.LoggedMove(
+        row.reason, row.undoes, row.from_entry, row.to_entry, sessions.Note.stored(row.moved_by, row.why), row.at
+    )
 
 
 # Each revision's stretches of lanes, from ``start`` to ``low``, where low is high: one after the other up to ``top``.
@@ -235,13 +216,15 @@ LOGGED_ENTRIES = statement(StoredEntry)(
 )
 
 
-def _lines(tx: Transaction, state: SessionState, after: int, last: int) -> list[LogLine]:
+def _lines(tx: Transaction, state: SessionState, after: int, last: int) -> list[sessions.LogLine]:
     where = {"session_key": state.key, "revision": after, "last_revision": last}
     moves, edited = read_rows_of_log(tx, state, after, last)
     edits = _by_revision(edited)
-    entries = _by_revision(tx.rows(LOGGED_ENTRIES, **where, tree_id=state.tree_id, leaf=state.leaf, count=LOGGED_IDS))
+    entries = _by_revision(
+        tx.rows(LOGGED_ENTRIES, **where, tree_id=state.tree_id, leaf=state.leaf, count=sessions.LOGGED_IDS)
+    )
     return [
-        make_line(
+        sessions.make_line(
             state.id,
             revision,
             _logged_move(moves.get(revision)),
@@ -259,18 +242,18 @@ def _by_revision(rows: Sequence[Logged]) -> dict[int, list[Logged]]:
     return lines
 
 
-def _logged_entries(tx: Transaction, state: SessionState, rows: list[StoredEntry]) -> LoggedEntries:
+def _logged_entries(tx: Transaction, state: SessionState, rows: list[StoredEntry]) -> sessions.LoggedEntries:
     first, last = rows[0], rows[-1]
     payload = decode_payload(base.checked_payload(tx, state, first))
-    shown = [row for row in rows if row.ordinal < LOGGED_IDS]
+    shown = [row for row in rows if row.ordinal < sessions.LOGGED_IDS]
     ids, kinds = tuple(row.id for row in shown), tuple(row.kind for row in shown)
-    return LoggedEntries(last.ordinal + 1, ids, kinds, payload, first.parent_id, last.id, last.created_at)
+    return sessions.LoggedEntries(last.ordinal + 1, ids, kinds, payload, first.parent_id, last.id, last.created_at)
 
 
-def _logged_edits(rows: list[EditRow]) -> LoggedEdits:
+def _logged_edits(rows: list[EditRow]) -> sessions.LoggedEdits:
     first = rows[0]
-    edits = tuple(Edit(row.what, row.entry_id, row.before, row.after) for row in rows)
-    return LoggedEdits(edits, Note.stored(first.edited_by, first.why), first.at)
+    edits = tuple(sessions.Edit(row.what, row.entry_id, row.before, row.after) for row in rows)
+    return sessions.LoggedEdits(edits, sessions.Note.stored(first.edited_by, first.why), first.at)
 
 
 def go_back(
@@ -280,19 +263,19 @@ def go_back(
     revision: int,
     *,
     before: bool = False,
-    expected: Expected = STORED,
-    note: Note = NO_NOTE,
-) -> LogLine | None:
+    expected: sessions.Expected = sessions.STORED,
+    note: sessions.Note = sessions.NO_NOTE,
+) -> sessions.LogLine | None:
     """Go back to a line of the log (see `Backend.go_back`)."""
     state = base.read_state(tx, session_id)
-    if isinstance(expected, Seen):
+    if isinstance(expected, sessions.Seen):
         # A leaf by itself is of interest only where the leaf is moved.
         state.require(expected)
     check_is_logged(state.id, revision, state.revision)
     logged = () if revision == 0 else _lines(tx, state, revision - 1, revision)[0].edits
     if before and any(edit.what == "redacted" for edit in logged):
         raise InvalidArgument(f"revision {revision} of session {state.id!r} is a redaction, which cannot be taken back")
-    edits = restorable(logged)
+    edits = sessions.restorable(logged)
     if edits:
         wanted = [replace(edit, after=edit.before if before else edit.after) for edit in edits]
         if not restore_edits(tx, sources, state, wanted, note):
@@ -314,8 +297,8 @@ def _go_to(
     state: SessionState,
     revision: int,
     target: str | None,
-    note: Note,
-    expected: Expected,
+    note: sessions.Note,
+    expected: sessions.Expected,
 ) -> bool:
     """Move the leaf to where it was, and bring back entries retracted since; return whether that changed anything."""
     state.require(expected)
@@ -329,7 +312,7 @@ def _go_to(
             raise leaf_is_gone(state.id, revision, target)
         brought_back = base.retracted_on_path(tx, state, position)
     own = base.bring_back(tx, state, brought_back)
-    edits = [Edit("retracted", None, to_json(brought_back).decode())] if brought_back else []
+    edits = [sessions.Edit("retracted", None, to_json(brought_back).decode())] if brought_back else []
     base.write_move(tx, sources, state, position, "back", note, undoes=revision, entries_back=own, edits=edits)
     return True
 
@@ -347,7 +330,7 @@ def leaf_is_gone(session_id: str, revision: int, target: str) -> EntryNotFound:
 # Navigation: the leaf goes elsewhere, and the summary of what it leaves comes along, in one transaction.
 
 
-def go_to(tx: Transaction, sources: Sources, operation: Navigate) -> Navigated:
+def go_to(tx: Transaction, sources: Sources, operation: Navigate) -> sessions.Navigated:
     """Go to an entry: before one that a person wrote, else to the entry itself (see `Navigate`)."""
     session_id, entry_id, summary = operation.session_id, operation.entry_id, operation.summary
     state = base.read_state(tx, session_id)
@@ -356,7 +339,7 @@ def go_to(tx: Transaction, sources: Sources, operation: Navigate) -> Navigated:
     if entry is None:
         raise EntryNotFound(state.id, entry_id)
     if entry_id == state.leaf:
-        return Navigated(state.leaf, state.leaf, state.revision)
+        return sessions.Navigated(state.leaf, state.leaf, state.revision)
     to, draft = (entry.parent_id, message_text(entry.fields)) if is_editable(entry) else (entry_id, None)
     new = None if summary is None else leaving(summary, to, state.leaf)
     label, note = operation.label, operation.note
@@ -373,11 +356,11 @@ def navigate(
     summary: NewEntry | None = None,
     label: str | None = None,
     labelled: str | None = None,
-    expected: Expected = STORED,
-    note: Note = NO_NOTE,
-) -> Navigated:
+    expected: sessions.Expected = sessions.STORED,
+    note: sessions.Note = sessions.NO_NOTE,
+) -> sessions.Navigated:
     """Set the leaf, with a summary below it, and label one of them (see `Backend.navigate`)."""
-    check_entry_label(label)
+    sessions.check_entry_label(label)
     state = base.read_state(tx, session_id)
     state.require(expected)
     parent = None if to is None else base.see_entry(tx, state, to)
@@ -397,4 +380,4 @@ def navigate(
         tx.states.pop(session_id, None)
         set_label(tx, sources, SetLabel(session_id, target, label, note=note))
         revision = base.read_state(tx, session_id).revision
-    return Navigated(state.leaf, summary_id or to, revision, summary_id)
+    return sessions.Navigated(state.leaf, summary_id or to, revision, summary_id)

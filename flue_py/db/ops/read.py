@@ -10,19 +10,9 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import TypeAlias, TypeVar, cast
 
+from flue_py.core import context
 from flue_py.core.chain import HALF, NO_PARENT
 from flue_py.core.chain import fields_of as fields_in
-from flue_py.core.context import (
-    PROMPT,
-    RESTORES,
-    ContextEntry,
-    ContextRead,
-    context_of,
-    keeping,
-    pinned_ids,
-    project_kept,
-    synthetic_message,
-)
 from flue_py.core.entries import (
     MODEL_CHANGE,
     THINKING_LEVEL_CHANGE,
@@ -68,7 +58,7 @@ from flue_py.system import collector_held
 # ---------------------------------------------------------------------------------------------------------------------
 # A context: the latest compaction on a path, and the part of the path that it keeps.
 
-_RESTORES = RESTORES.encode()
+_RESTORES = context.RESTORES.encode()
 
 
 class Kept(NamedTuple):
@@ -157,7 +147,7 @@ def read_messages(tx: Transaction, session_id: str, *, leaf: LeafChoice = STORED
         # What is pinned, summarized in its place, excluded or damaged is found by ids, which are not among the bodies.
         tx.require_snapshot()
         read = read_context(tx, session_id, leaf=leaf)
-        messages = [item.data for item in context_of(read.entries or (), read.compaction)]
+        messages = [item.data for item in context.context_of(read.entries or (), read.compaction)]
     return MessagesRead(at, state.leaf, state.revision, messages)
 
 
@@ -230,9 +220,9 @@ def in_effect(tx: Transaction, state: SessionState, latest: StoredEntry | None) 
     if latest is None or (latest.payload is not None and _RESTORES not in latest.payload):
         return latest
     fields = fields_of(tx, state, latest)
-    if RESTORES not in fields:
+    if context.RESTORES not in fields:
         return latest
-    restored = fields[RESTORES]
+    restored = fields[context.RESTORES]
     if not isinstance(restored, str) or not is_storable(restored):
         return None
     return tx.first(COMPACTION_ON_PATH, **base.place_at(state, latest.lane_id, latest.depth), entry_id=restored)
@@ -280,12 +270,12 @@ def _messages(
                 texts.append(data)
                 continue
             body = decode_json(data)
-            if depth == summary_depth and isinstance(body, dict) and PROMPT in body:
+            if depth == summary_depth and isinstance(body, dict) and context.PROMPT in body:
                 return None
             messages += decode_objects(texts)
             texts.clear()
             into = summary if depth == summary_depth else messages
-            into.append(synthetic_message(kind, body, created_at))
+            into.append(context.synthetic_message(kind, body, created_at))
         messages += decode_objects(texts)
     return summary + messages
 
@@ -300,7 +290,7 @@ DEPTH_ON_PATH = statement(tuple[int])(
 def kept_by(tx: Transaction, state: SessionState, compaction: StoredEntry) -> Kept:
     """Return the part that a compaction keeps of the path that it is on."""
     fields = fields_of(tx, state, compaction)
-    layout, pinned = layout_of(compaction.id, fields), pinned_ids(fields)
+    layout, pinned = layout_of(compaction.id, fields), context.pinned_ids(fields)
     where = base.place_at(state, compaction.lane_id, compaction.depth)
     first_kept = layout.first_kept_id
     if layout.is_plain and not pinned:
@@ -323,7 +313,7 @@ def kept_by(tx: Transaction, state: SessionState, compaction: StoredEntry) -> Ke
 # ---------------------------------------------------------------------------------------------------------------------
 # The end of a path and of a context: the last whole exchanges, read from the leaf up, without the rest.
 
-Item = TypeVar("Item", Entry, ContextEntry)
+Item = TypeVar("Item", Entry, context.ContextEntry)
 Messages = Sequence[Mapping[str, JsonValue] | None]
 
 _FEW = 8
@@ -338,22 +328,22 @@ def read_path_end(tx: Transaction, session_id: str, limit: int, *, leaf: LeafCho
     return PathRead(at, state.leaf, state.revision, ReadStamp(at, epoch), entries or ())
 
 
-def read_context_end(tx: Transaction, session_id: str, limit: int, *, leaf: LeafChoice = STORED) -> ContextRead:
+def read_context_end(tx: Transaction, session_id: str, limit: int, *, leaf: LeafChoice = STORED) -> context.ContextRead:
     """Return the last items of a context (see `Backend.read_context_end`)."""
     state, at, position, compaction = place_and_compaction(tx, session_id, leaf)
-    items: Sequence[ContextEntry] | None = ()
+    items: Sequence[context.ContextEntry] | None = ()
     if position is not None:
         first = 0 if compaction is None else kept_by(tx, state, compaction).end
         items = _end(
-            tx, state, position, (first, compaction is None), limit, project_kept, _messages_in, contents=False
+            tx, state, position, (first, compaction is None), limit, context.project_kept, _messages_in, contents=False
         )
     if items is None:
         # It may take the summary, too, or what that has pinned.
         tx.require_snapshot()
         read = read_context(tx, session_id, leaf=leaf)
-        items = context_of(read.entries or (), read.compaction)
+        items = context.context_of(read.entries or (), read.compaction)
         items = items[tail_start(_messages_in(items), limit, is_all=True) :]
-    return ContextRead(at, state.leaf, state.revision, items)
+    return context.ContextRead(at, state.leaf, state.revision, items)
 
 
 def _end(
@@ -390,7 +380,7 @@ def _end(
     return None
 
 
-def _whole_start(items: Sequence[Entry] | Sequence[ContextEntry], limit: int) -> int | None:
+def _whole_start(items: Sequence[Entry] | Sequence[context.ContextEntry], limit: int) -> int | None:
     """Return where the last ``limit`` items begin, if that divides no call and result: as it mostly is, and soon seen.
 
     None where `tail_start` has to look.
@@ -411,7 +401,7 @@ def _as_they_are(entries: Sequence[Entry]) -> Sequence[Entry]:
     return entries
 
 
-def _messages_in(items: Sequence[ContextEntry]) -> Messages:
+def _messages_in(items: Sequence[context.ContextEntry]) -> Messages:
     """Return the messages among the items of a context; None for an item of another kind."""
     return [item.data if item.kind == MESSAGE else None for item in items]
 
@@ -958,14 +948,14 @@ def _view(tx: Transaction, session_id: str, stretches: Iterable[Stretch]) -> _Vi
     latest: StoredEntry | None = max(compactions, key=lambda compaction: compaction.depth)
     data = None if latest is None else _whole_in_row(tx, latest)
     fields = None if data is None else decode_object(data)
-    if fields is None or RESTORES in fields:
+    if fields is None or context.RESTORES in fields:
         # What is large, damaged, or points to another compaction is read with its session.
         state = base.read_state(tx, session_id)
         latest = in_effect(tx, state, latest)
         fields = None if latest is None else fields_of(tx, state, latest)
     if latest is None or fields is None:
         return None
-    return _View(latest, layout_of(latest.id, fields), pinned_ids(fields))
+    return _View(latest, layout_of(latest.id, fields), context.pinned_ids(fields))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1017,7 +1007,10 @@ def with_pins(
         return entries
     own, latest = base.pins_of(tx, state), latest_compaction(tx, state, parent)
     looking = _Looking(tx, state, parent)
-    return [keeping(new, own, latest, looking, parent.depth + 1) if new.kind == COMPACTION else new for new in entries]
+    return [
+        context.keeping(new, own, latest, looking, parent.depth + 1) if new.kind == COMPACTION else new
+        for new in entries
+    ]
 
 
 class _Looking(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from flue_py.core import sessions
 from flue_py.core.chain import NO_PARENT
 from flue_py.core.context import begins_turn
 from flue_py.core.entries import Entry
@@ -18,45 +19,6 @@ from flue_py.core.json import NamedTuple
 from flue_py.core.kinds import MESSAGE, USER
 from flue_py.core.ledger import LinkRow, MoveRow, RequestRow, SessionRow
 from flue_py.core.operations import CreateTask, EndTask, LinkTask
-from flue_py.core.sessions import (
-    NO_NOTE,
-    NO_TASK_NAMES,
-    SLOT_BITS,
-    STORED,
-    Change,
-    Edit,
-    Expected,
-    LeafChoice,
-    Listing,
-    Mark,
-    NewSession,
-    Note,
-    Ordering,
-    PathRead,
-    Place,
-    ReadStamp,
-    SessionHead,
-    SessionInfo,
-    SessionKind,
-    SessionOrder,
-    SessionPage,
-    Stored,
-    TaskLink,
-    TaskNames,
-    TaskStatus,
-    above_prefix,
-    check_name,
-    check_task_end,
-    ended_task,
-    is_storable,
-    read_cursor,
-    require_meant,
-    row_value,
-    slot_of,
-    sort_value,
-    without_parent,
-    write_cursor,
-)
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Usage, UsageWindow, usage_of_window
 from flue_py.db import sql
 from flue_py.db.ops import base
@@ -97,15 +59,15 @@ from flue_py.system import collector_held
 _CANDIDATES = 256
 
 
-def list_sessions(tx: Transaction, listing: Listing, limit: int, cursor: str | None) -> SessionPage:
+def list_sessions(tx: Transaction, listing: sessions.Listing, limit: int, cursor: str | None) -> sessions.SessionPage:
     """Return a page of sessions (see `Backend.list_sessions`)."""
     if limit < 1:
         raise InvalidArgument(f"limit: {limit!r} is not a number of sessions; ask for at least 1")
     ordering, where = listing.ordering, listing.where
-    last = None if cursor is None else read_cursor(cursor, ordering)
-    if not where.can_match or (listing.scope is not None and not is_storable(listing.scope)):
-        return SessionPage(())
-    infos: list[SessionInfo] = []
+    last = None if cursor is None else sessions.read_cursor(cursor, ordering)
+    if not where.can_match or (listing.scope is not None and not sessions.is_storable(listing.scope)):
+        return sessions.SessionPage(())
+    infos: list[sessions.SessionInfo] = []
     damaged: dict[str, None] = {}
     # No database compares JSON exactly as it was given: of metadata, what may be meant is looked at here.
     count = max(limit + 1, _CANDIDATES) if where.metadata else limit + 1
@@ -117,20 +79,20 @@ def list_sessions(tx: Transaction, listing: Listing, limit: int, cursor: str | N
             break
         tx.require_snapshot()
         if sound:
-            last = Place(sort_value(sound[-1], ordering.order), sound[-1].session_key)
+            last = sessions.Place(sessions.sort_value(sound[-1], ordering.order), sound[-1].session_key)
         else:
             # The place of a damaged one may be anywhere.
             count *= 2
     page = tuple(infos[:limit])
     if len(infos) <= limit:
-        return SessionPage(page, damaged=tuple(damaged))
-    end = Place(sort_value(page[-1], ordering.order), page[-1].session_key)
-    return SessionPage(page, write_cursor(ordering, end), tuple(damaged))
+        return sessions.SessionPage(page, damaged=tuple(damaged))
+    end = sessions.Place(sessions.sort_value(page[-1], ordering.order), page[-1].session_key)
+    return sessions.SessionPage(page, sessions.write_cursor(ordering, end), tuple(damaged))
 
 
 # What a listing is sorted by. Every append changes the counters, so that no index has them (decision 0003): a page by
 # one of them reads all sessions.
-_SORTED_BY: dict[SessionOrder, str] = {
+_SORTED_BY: dict[sessions.SessionOrder, str] = {
     "activity": "s.active_at",
     "updated": "s.updated_at",
     "created": "s.created_at",
@@ -141,7 +103,7 @@ _SORTED_BY: dict[SessionOrder, str] = {
     "cost": "s.spent_cost",
 }
 # These have an index of their own, whatever the scope.
-_INDEXED: frozenset[SessionOrder] = frozenset({"created", "title"})
+_INDEXED: frozenset[sessions.SessionOrder] = frozenset({"created", "title"})
 _SHOWN_TITLE = "lower(COALESCE(NULLIF(s.title, ''), NULLIF(s.auto_title, ''), NULLIF(s.key, ''), s.first_message, ''))"
 _WHERE = {
     "title": f"{sql.PLACE_IN}({_SHOWN_TITLE}, :title_part) > 0",
@@ -159,7 +121,7 @@ _WHERE = {
 
 
 @lru_cache(maxsize=256)
-def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool) -> Statement[Row]:
+def session_page(ordering: sessions.Ordering, filters: frozenset[str], *, is_first: bool) -> Statement[Row]:
     """Return the statement for a page of sessions in an order, filtered by these.
 
     Unless it ``is_first``, it begins behind the session with ``last_number`` (``last_text``, for titles) and
@@ -177,7 +139,9 @@ def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool)
         last = "last_text" if ordering.order == "title" else "last_number"
         below = "<" if ordering.descending else ">"
         # The first of the two says where in an index to begin: SQLite does not see it in a pair with an expression.
-        start = f"s.active_slot {below}= (:{last} >> {SLOT_BITS})" if len(by) > 2 else f"{value} {below}= :{last}"
+        start = (
+            f"s.active_slot {below}= (:{last} >> {sessions.SLOT_BITS})" if len(by) > 2 else f"{value} {below}= :{last}"
+        )
         conditions.append(f"{start} AND ({value}, s.session_key) {below} (:{last}, :last_key)")
     order = ", ".join(by)
     tail = f"WHERE {' AND '.join(conditions)} ORDER BY {order} LIMIT :count"
@@ -185,8 +149,8 @@ def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool)
 
 
 def _sessions_after(
-    tx: Transaction, listing: Listing, last: Place | None, count: int
-) -> tuple[list[SessionInfo], list[str]]:
+    tx: Transaction, listing: sessions.Listing, last: sessions.Place | None, count: int
+) -> tuple[list[sessions.SessionInfo], list[str]]:
     """Return the first sessions behind a place that match, except for their metadata, and the ids of damaged ones."""
     where = listing.where
     asked = where.asked
@@ -197,9 +161,9 @@ def _sessions_after(
         "count": count,
         "title_part": asked.get("title"),
         "completed": int(where.completed is True),
-        "ids": json.dumps([scope for scope in where.scopes or () if is_storable(scope)]),
+        "ids": json.dumps([scope for scope in where.scopes or () if sessions.is_storable(scope)]),
         "prefix": prefix,
-        "end_prefix": above_prefix(prefix),
+        "end_prefix": sessions.above_prefix(prefix),
         "needle": where.needle,
         "asks_links": int(where.asks_links),
     }
@@ -210,7 +174,7 @@ def _sessions_after(
     return sessions_of(tx.chain, chain.from_iterable(pages))
 
 
-def session_heads(tx: Transaction) -> Sequence[SessionHead]:
+def session_heads(tx: Transaction) -> Sequence[sessions.SessionHead]:
     """Return the head of every session (see `Backend.session_heads`)."""
     heads = tx.rows(sql.SESSION_HEADS)
     for head in heads:
@@ -243,13 +207,13 @@ def stored_bytes(tx: Transaction) -> dict[str, int]:
 SESSION_BY_ID = statement(Row)(f"SELECT {sql.SESSION} FROM sessions s WHERE s.id = :id AND s.trashed_at IS NULL")
 
 
-def get_session(tx: Transaction, session_id: str, scope: str | None) -> SessionInfo | None:
+def get_session(tx: Transaction, session_id: str, scope: str | None) -> sessions.SessionInfo | None:
     """Return a session, or None (see `Backend.get_session`)."""
-    row = tx.first(SESSION_BY_ID, id=session_id) if is_storable(session_id) else None
+    row = tx.first(SESSION_BY_ID, id=session_id) if sessions.is_storable(session_id) else None
     info = None if row is None else session_of(tx.chain, row)
     if info is None or (scope is not None and info.scope != scope):
         return None
-    require_meant(session_id, info.session_key)
+    sessions.require_meant(session_id, info.session_key)
     return info
 
 
@@ -259,15 +223,15 @@ SESSION_BY_KEY = statement(Row)(
 )
 
 
-def get_session_by_key(tx: Transaction, key: str, scope: str) -> SessionInfo | None:
+def get_session_by_key(tx: Transaction, key: str, scope: str) -> sessions.SessionInfo | None:
     """Return the session with a key, or None."""
-    if not (is_storable(key) and is_storable(scope)):
+    if not (sessions.is_storable(key) and sessions.is_storable(scope)):
         return None
     row = tx.first(SESSION_BY_KEY, key=key, scope=scope)
     return None if row is None else session_of(tx.chain, row)
 
 
-def require_session(tx: Transaction, session_id: str) -> SessionInfo:
+def require_session(tx: Transaction, session_id: str) -> sessions.SessionInfo:
     """Return a session. Raises `SessionNotFound`."""
     info = get_session(tx, session_id, None)
     if info is None:
@@ -275,13 +239,13 @@ def require_session(tx: Transaction, session_id: str) -> SessionInfo:
     return info
 
 
-def create_session(tx: Transaction, sources: Sources, new: NewSession) -> SessionInfo:
+def create_session(tx: Transaction, sources: Sources, new: sessions.NewSession) -> sessions.SessionInfo:
     """Create a root session, or a task session that waits for its parent (see `Backend.create_session`)."""
     depth = 1 if new.kind == "task" else 0
     return _insert_session(tx, _plan_session(tx, sources, new, new.kind, new.scope, task_depth=depth))
 
 
-def _insert_session(tx: Transaction, planned: PlannedSession) -> SessionInfo:
+def _insert_session(tx: Transaction, planned: PlannedSession) -> sessions.SessionInfo:
     tx.insert(sql.INSERT_SESSION, [(planned.tree_id, *planned.row)])
     return planned.info
 
@@ -291,13 +255,13 @@ class PlannedSession(NamedTuple):
 
     tree_id: int
     row: SessionRow
-    task_names: TaskNames
+    task_names: sessions.TaskNames
 
     @property
-    def info(self) -> SessionInfo:
+    def info(self) -> sessions.SessionInfo:
         """The session as it will be."""
         columns = (getattr(self.row, column) for column in sql.SESSION_COLUMNS)
-        return SessionInfo(*(*columns, self.task_names))
+        return sessions.SessionInfo(*(*columns, self.task_names))
 
 
 # Whether an id is taken, and by which link a session with that id would be found: links may be made before it.
@@ -309,8 +273,8 @@ ID_TAKEN = statement(tuple[int | None, str | None])(
 def _plan_session(
     tx: Transaction,
     sources: Sources,
-    new: NewSession,
-    kind: SessionKind,
+    new: sessions.NewSession,
+    kind: sessions.SessionKind,
     scope: str,
     *,
     source: SessionState | None = None,
@@ -327,7 +291,7 @@ def _plan_session(
                 "open it with mode='get' or 'get_or_create'",
             )
     session_id = sources.session_id() if new.id is None else new.id
-    names = NO_TASK_NAMES
+    names = sessions.NO_TASK_NAMES
     # A generated id that is taken meets the unique key, and the transaction is run again with another.
     if new.id is not None:
         is_taken, parent = tx.first(ID_TAKEN, id=session_id) or (None, None)
@@ -358,7 +322,7 @@ def _plan_session(
         updated_at=now,
         auto_title=new.auto_title,
         active_at=created,
-        active_slot=slot_of(created),
+        active_slot=sessions.slot_of(created),
     )
     head = head_of_row(tx.chain, tree_id, row, NO_PARENT if leaf is None else leaf.digest)
     return PlannedSession(tree_id, row._replace(head=head), names)
@@ -370,7 +334,7 @@ FORGET_SOURCE = statement(Nothing)(
 )
 
 
-class PlannedFork(Plan[SessionInfo]):
+class PlannedFork(Plan[sessions.SessionInfo]):
     """A fork that was checked and not yet written.
 
     Where it is ``used_again``, its id is that of a deleted session whose forks are in the tree: they must not seem to
@@ -384,11 +348,11 @@ class PlannedFork(Plan[SessionInfo]):
     used_again: bool = False
 
     @property
-    def result(self) -> SessionInfo:
+    def result(self) -> sessions.SessionInfo:
         """The session it makes."""
         return self.session.info
 
-    def write(self, tx: Transaction) -> SessionInfo:
+    def write(self, tx: Transaction) -> sessions.SessionInfo:
         """Write it; return the session."""
         if self.used_again:
             forks = {"tree_id": self.session.tree_id, "id": self.session.row.id}
@@ -417,20 +381,20 @@ def plan_fork(
     tx: Transaction,
     sources: Sources,
     session_id: str,
-    at: LeafChoice,
-    new: NewSession,
-    expected: Expected,
+    at: sessions.LeafChoice,
+    new: sessions.NewSession,
+    expected: sessions.Expected,
     idempotency_key: str | None,
     scope: str | None = None,
     drawn_id: str | None = None,
-) -> PlannedFork | SessionInfo:
+) -> PlannedFork | sessions.SessionInfo:
     """Return the plan of a fork, or the session where this request has made it before. Writes nothing.
 
     ``drawn_id`` is an id that was made up for the fork: no other session has it or had it, and a retry has another.
     """
     state = base.read_state(tx, session_id)
     # What was asked for is the content: "at the stored leaf" stays the same request when the leaf moves on.
-    leaves = "stored leaf" if isinstance(at, Stored) else [at]
+    leaves = "stored leaf" if isinstance(at, sessions.Stored) else [at]
     further = {"id": new.id, "scope": scope, "cwd": None if new.cwd == state.cwd else new.cwd}
     named = [{name: text for name, text in further.items() if text is not None}]
     described = (leaves, new.key, new.title, new.metadata_text, *(named if named[0] else ()))
@@ -447,7 +411,7 @@ def plan_fork(
     return PlannedFork(state, session, idempotency_key, digest, is_used_again)
 
 
-def replayed_session(tx: Transaction, session_id: str) -> SessionInfo:
+def replayed_session(tx: Transaction, session_id: str) -> sessions.SessionInfo:
     """Return the session that a request made before. Raises `SessionNotFound` if it has been deleted since."""
     info = get_session(tx, session_id, None)
     if info is None:
@@ -457,11 +421,11 @@ def replayed_session(tx: Transaction, session_id: str) -> SessionInfo:
     return info
 
 
-def create_task(tx: Transaction, sources: Sources, operation: CreateTask) -> SessionInfo:
+def create_task(tx: Transaction, sources: Sources, operation: CreateTask) -> sessions.SessionInfo:
     """Create a task session and its link, or return the one that is there (see `Backend.create_task`)."""
     parent_id, task_id, idempotency_key = operation.session_id, operation.task_id, operation.idempotency_key
     new = replace(operation.new, id=operation.session_made)
-    check_name(task_id, "task_id")
+    sessions.check_name(task_id, "task_id")
     state = base.read_state(tx, parent_id)
     digest = b"" if idempotency_key is None else base.content_digest(task_id, new.key, new.title, new.metadata_text)
     stored = base.replayed_result(tx, state, idempotency_key, "task", digest)
@@ -476,7 +440,7 @@ def create_task(tx: Transaction, sources: Sources, operation: CreateTask) -> Ses
                 f"session {parent_id!r}: Maximum task depth ({operation.max_depth}) exceeded; "
                 "start the task from a session further up"
             )
-        child = replace(new, metadata_text=without_parent(new.metadata_text))
+        child = replace(new, metadata_text=sessions.without_parent(new.metadata_text))
         session = _insert_session(tx, _plan_session(tx, sources, child, "task", state.scope, task_depth=depth))
         _insert_link(tx, sources, state, task_id, session.id, state.leaf, "running")
         info = require_session(tx, session.id)
@@ -489,7 +453,7 @@ TASK_CHILD = statement(tuple[str])(
 )
 
 
-def _linked_child(tx: Transaction, state: SessionState, task_id: str) -> SessionInfo | None:
+def _linked_child(tx: Transaction, state: SessionState, task_id: str) -> sessions.SessionInfo | None:
     for (child_id,) in tx.rows(TASK_CHILD, parent_key=state.key, task_id=task_id):
         info = get_session(tx, child_id, None)
         if info is not None:
@@ -503,9 +467,9 @@ PARENTS_OF_CHILD = statement(tuple[int])("SELECT COUNT(*) FROM task_links t WHER
 def link_task(tx: Transaction, sources: Sources, operation: LinkTask) -> None:
     """Link a task session to a parent (see `Backend.link_task`)."""
     child_id = operation.child_id
-    check_name(operation.task_id, "task_id")
-    check_name(child_id, "child session id")
-    check_name(operation.entry_id, "entry_id")
+    sessions.check_name(operation.task_id, "task_id")
+    sessions.check_name(child_id, "child session id")
+    sessions.check_name(operation.entry_id, "entry_id")
     state = base.read_state(tx, operation.session_id)
     state.require(operation.expected)
     _insert_link(tx, sources, state, operation.task_id, child_id, operation.entry_id)
@@ -537,7 +501,9 @@ def _sink(tx: Transaction, sources: Sources, child_id: str, depth: int) -> None:
     for _, session_id, before, after in tx.rows(SUNK_TASKS, **where):
         state = replace(base.read_state(tx, session_id), task_depth=after)
         tx.run(UPDATE_DEPTH, task_depth=after, session_key=state.key)
-        write_edits(tx, sources, state, [Edit("depth", before=str(before), after=str(after))], NO_NOTE)
+        write_edits(
+            tx, sources, state, [sessions.Edit("depth", before=str(before), after=str(after))], sessions.NO_NOTE
+        )
 
 
 NEXT_POSITION = statement(tuple[int])(
@@ -553,7 +519,7 @@ def _insert_link(
     task_id: str,
     child_id: str,
     entry_id: str | None,
-    status: TaskStatus | None = None,
+    status: sessions.TaskStatus | None = None,
 ) -> None:
     linked = tx.first(LINKED_CHILD, parent_key=state.key, child_id=child_id)
     if linked is None:
@@ -563,11 +529,16 @@ def _insert_link(
         put_link(tx, state, linked._replace(entry_id=entry_id))
     else:
         return
-    write_edits(tx, sources, state, [Edit("task", after=child_id)], NO_NOTE)
+    write_edits(tx, sources, state, [sessions.Edit("task", after=child_id)], sessions.NO_NOTE)
 
 
 def write_edits(
-    tx: Transaction, sources: Sources, state: SessionState, edits: Sequence[Edit], note: Note, at: int | None = None
+    tx: Transaction,
+    sources: Sources,
+    state: SessionState,
+    edits: Sequence[sessions.Edit],
+    note: sessions.Note,
+    at: int | None = None,
 ) -> None:
     """Write down changes beside the history, made now or at a time, and count one revision.
 
@@ -586,19 +557,25 @@ _LAST_DEPTH = 2**62
 
 
 def read_path(
-    tx: Transaction, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
-) -> PathRead:
+    tx: Transaction,
+    session_id: str,
+    *,
+    leaf: sessions.LeafChoice = sessions.STORED,
+    unless: sessions.ReadStamp | None = None,
+) -> sessions.PathRead:
     """Return the entries from root to leaf (see `Backend.read_path`)."""
     state, epoch = base.read_state_and_epoch(tx, session_id)
     at, position = base.place_to_read(tx, state, leaf)
-    stamp = ReadStamp(at, epoch)
+    stamp = sessions.ReadStamp(at, epoch)
     if stamp == unless:
-        return PathRead(at, state.leaf, state.revision, stamp, None)
+        return sessions.PathRead(at, state.leaf, state.revision, stamp, None)
     entries = base.path_entries(tx, state, position, -1)
-    return PathRead(at, state.leaf, state.revision, stamp, entries)
+    return sessions.PathRead(at, state.leaf, state.revision, stamp, entries)
 
 
-def read_path_since(tx: Transaction, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> PathRead:
+def read_path_since(
+    tx: Transaction, session_id: str, since: str | None, *, leaf: sessions.LeafChoice = sessions.STORED
+) -> sessions.PathRead:
     """Return the entries after an anchor (see `Backend.read_path_since`)."""
     state, epoch = base.read_state_and_epoch(tx, session_id)
     at, position = base.place(tx, state, leaf)
@@ -606,7 +583,7 @@ def read_path_since(tx: Transaction, session_id: str, since: str | None, *, leaf
     anchor = None if since is None else base.ancestor_of(tx, state, since, position)
     if since is None or anchor is not None:
         entries = base.path_entries(tx, state, position, -1 if anchor is None else anchor.depth)
-    return PathRead(at, state.leaf, state.revision, ReadStamp(at, epoch), entries)
+    return sessions.PathRead(at, state.leaf, state.revision, sessions.ReadStamp(at, epoch), entries)
 
 
 def _usage_window(row: Row) -> tuple[int, str, Sums, Sums]:
@@ -625,13 +602,20 @@ WINDOW = statement(_usage_window)(
 )
 
 
-def read_usage(tx: Transaction, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> UsageWindow:
+def read_usage(
+    tx: Transaction, session_id: str, since: str | None, *, leaf: sessions.LeafChoice = sessions.STORED
+) -> UsageWindow:
     """Return a usage window (see `Backend.read_usage`)."""
-    if isinstance(leaf, Stored) and since is not None and is_storable(session_id) and is_storable(since):
+    if (
+        isinstance(leaf, sessions.Stored)
+        and since is not None
+        and sessions.is_storable(session_id)
+        and sessions.is_storable(since)
+    ):
         ends = tx.first(WINDOW, id=session_id, entry_id=since)
         if ends is not None:
             session_key, stored_leaf, before, until = ends
-            require_meant(session_id, session_key)
+            sessions.require_meant(session_id, session_key)
             if before.lane_id == until.lane_id and before.depth <= until.depth:
                 return _window(before, until, stored_leaf, since)
     tx.require_snapshot()
@@ -645,7 +629,7 @@ def read_usage(tx: Transaction, session_id: str, since: str | None, *, leaf: Lea
     return _window(anchor, position or _NOTHING, at, since)
 
 
-def locate(tx: Transaction, session_id: str, leaf: LeafChoice, since: str | None) -> Parameters | None:
+def locate(tx: Transaction, session_id: str, leaf: sessions.LeafChoice, since: str | None) -> Parameters | None:
     """Return where a stretch of path is, as statements over it take it; None where ``since`` is not on the path."""
     state = base.read_state(tx, session_id)
     _, position = base.place(tx, state, leaf)
@@ -678,7 +662,7 @@ LANE_TURNS = sql.entry_columns(sql.lane_range(sql.on_path(":low", _ASKED)))
 SPANS_TURNS = sql.entry_columns(base.spans_range(sql.on_path(":low_depth", _ASKED)))
 
 
-def read_turns(tx: Transaction, session_id: str, *, leaf: LeafChoice = STORED) -> list[Entry]:
+def read_turns(tx: Transaction, session_id: str, *, leaf: sessions.LeafChoice = sessions.STORED) -> list[Entry]:
     """Return the messages of the path that a turn begins with (see `Backend.read_turns`)."""
     state = base.read_state(tx, session_id)
     _, position = base.place(tx, state, leaf)
@@ -732,7 +716,7 @@ def match_entry_ids(tx: Transaction, session_id: str, prefix: str, limit: int = 
     """Return ids of visible entries that start with a prefix, in order of id."""
     state = base.read_state(tx, session_id)
     matches: list[str] = []
-    if not is_storable(prefix):
+    if not sessions.is_storable(prefix):
         return matches
     after = prefix
     while len(matches) < limit:
@@ -760,7 +744,12 @@ def is_ancestor(tx: Transaction, session_id: str, entry_id: str, of: str) -> boo
 
 
 def common_ancestor(
-    tx: Transaction, session_id: str, other_id: str, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
+    tx: Transaction,
+    session_id: str,
+    other_id: str,
+    *,
+    leaf: sessions.LeafChoice = sessions.STORED,
+    other_leaf: sessions.LeafChoice = sessions.STORED,
 ) -> str | None:
     """Return the deepest entry on two paths (see `Backend.common_ancestor`): where their spans end together."""
     state = base.read_state(tx, session_id)
@@ -788,7 +777,7 @@ ENTRIES_OF_REVISIONS = sql.entry_columns(
 _BY_PLACE = itemgetter(1, 0)
 
 
-def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[Change]:
+def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[sessions.Change]:
     """Return the next revisions of a session (see `Backend.changes`)."""
     state = base.read_state(tx, session_id)
     last = min(after + limit, state.revision)
@@ -807,14 +796,14 @@ def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[Ch
     ]
 
 
-def _change(session_id: str, revision: int, entries: tuple[Entry, ...], moved: MoveRow | None) -> Change:
+def _change(session_id: str, revision: int, entries: tuple[Entry, ...], moved: MoveRow | None) -> sessions.Change:
     if moved is not None:
-        return Change(session_id, revision, moved.reason, entries, moved.from_entry, moved.to_entry, moved.at)
+        return sessions.Change(session_id, revision, moved.reason, entries, moved.from_entry, moved.to_entry, moved.at)
     if not entries:
-        return Change(session_id, revision, None)
+        return sessions.Change(session_id, revision, None)
     reason_append: Literal["append"] = "append"
     first, last = entries[0], entries[-1]
-    return Change(session_id, revision, reason_append, entries, first.parent_id, last.id, last.created_us)
+    return sessions.Change(session_id, revision, reason_append, entries, first.parent_id, last.id, last.created_us)
 
 
 SESSION_IDS_FROM = statement(tuple[str])(
@@ -825,34 +814,34 @@ SESSION_IDS_FROM = statement(tuple[str])(
 
 def match_session_ids(tx: Transaction, prefix: str, limit: int = 2) -> list[str]:
     """Return session ids that start with a prefix, in order of id."""
-    if not is_storable(prefix):
+    if not sessions.is_storable(prefix):
         return []
     end = end_of_prefix(prefix)
     rows = tx.rows(SESSION_IDS_FROM, prefix=prefix, end_prefix=end, count=limit)
     return [session_id for (session_id,) in rows]
 
 
-def task_links(tx: Transaction, session_id: str) -> list[TaskLink]:
+def task_links(tx: Transaction, session_id: str) -> list[sessions.TaskLink]:
     """Return a session's task links, in the order they were made."""
     key = require_session(tx, session_id).session_key
     return [_task_link(parent_id, link) for parent_id, link in links_of(tx, [key])]
 
 
-def _task_link(parent_id: str, link: LinkRow) -> TaskLink:
-    return TaskLink(parent_id, *link[1:-1])
+def _task_link(parent_id: str, link: LinkRow) -> sessions.TaskLink:
+    return sessions.TaskLink(parent_id, *link[1:-1])
 
 
 PARENT_KEYS = statement(tuple[int])("SELECT t.parent_key FROM task_links t WHERE t.child_id = :child_id")
 
 
-def task_parents(tx: Transaction, session_id: str) -> list[TaskLink]:
+def task_parents(tx: Transaction, session_id: str) -> list[sessions.TaskLink]:
     """Return the links that point to a session, by parent id."""
     require_session(tx, session_id)
     keys = {key for (key,) in tx.rows(PARENT_KEYS, child_id=session_id)}
     return [_task_link(parent_id, link) for parent_id, link in links_of(tx, keys) if link.child_id == session_id]
 
 
-def read_marks(tx: Transaction, session_id: str) -> list[Mark]:
+def read_marks(tx: Transaction, session_id: str) -> list[sessions.Mark]:
     """Return the marks that a session sees, by entry id and kind."""
     return base.marks_of(tx, base.read_state(tx, session_id))
 
@@ -867,10 +856,10 @@ def read_revision(tx: Transaction, session_id: str) -> int | None:
 # How tasks end: what the links to them say.
 
 
-def end_task(tx: Transaction, sources: Sources, operation: EndTask) -> SessionInfo:
+def end_task(tx: Transaction, sources: Sources, operation: EndTask) -> sessions.SessionInfo:
     """Note how a task ended (see `Backend.end_task`)."""
     session_id, status, summary = operation.session_id, operation.status, operation.summary
-    check_task_end(status, summary)
+    sessions.check_task_end(status, summary)
     links = _locked_links(tx, session_id)
     state = base.read_state(tx, session_id)
     state.require(operation.expected)
@@ -882,16 +871,16 @@ def end_task(tx: Transaction, sources: Sources, operation: EndTask) -> SessionIn
     changed = [of for of in links if (of[1].status, of[1].summary) != (status, summary)]
     if not changed and info.completed_us is not None:
         return info
-    after = ended_task(info.id, status, summary)
+    after = sessions.ended_task(info.id, status, summary)
     tx.run(sql.UPDATE_COMPLETED, session_key=state.key, completed_at=(at := sources.now_us()))
     states = {info.id: state}
-    edits = {info.id: [Edit("completed", None, row_value(info, "completed"), str(at))]}
+    edits = {info.id: [sessions.Edit("completed", None, sessions.row_value(info, "completed"), str(at))]}
     for parent_id, link in changed:
         parent = (
             states[parent_id] if parent_id in states else states.setdefault(parent_id, base.read_state(tx, parent_id))
         )
-        before = ended_task(info.id, link.status, link.summary)
-        edits.setdefault(parent_id, []).append(Edit("ended", None, before, after))
+        before = sessions.ended_task(info.id, link.status, link.summary)
+        edits.setdefault(parent_id, []).append(sessions.Edit("ended", None, before, after))
         put_link(tx, parent, link._replace(status=status, summary=summary))
     for session, its in edits.items():
         write_edits(tx, sources, states[session], its, operation.note, at)
@@ -908,7 +897,7 @@ PARENTS_LINKS = statement(keyed(str, LinkRow._make))(
 def _locked_links(tx: Transaction, session_id: str) -> Sequence[tuple[str, LinkRow]]:
     """Return the links to a session, with it and their parents locked, in the order in which deletion locks them."""
     locked: set[int] = set()
-    while is_storable(session_id):
+    while sessions.is_storable(session_id):
         links = tx.rows(PARENTS_LINKS, child_id=session_id)
         info = None if tx.is_alone or not links else get_session(tx, session_id, None)
         keys = set() if info is None else {info.session_key, *(link.parent_key for _, link in links)}

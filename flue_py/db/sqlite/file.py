@@ -19,20 +19,10 @@ from random import uniform
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
+from flue_py import errors
 from flue_py.core.json import NamedTuple
 from flue_py.db import runner, schema, sql
 from flue_py.db.files import Part
-from flue_py.errors import (
-    CorruptStore,
-    FlueError,
-    InvalidArgument,
-    NotAStore,
-    OutcomeUnknown,
-    StoreBusy,
-    StoreUnavailable,
-    StoreWarning,
-    WrongProcess,
-)
 from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
@@ -196,13 +186,13 @@ def make_private_file(path: Path) -> None:
             create_private(path)
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
-            raise NotAStore(f"{path} is a directory; name a file")
+            raise errors.NotAStore(f"{path} is a directory; name a file")
         # A device such as /dev/null is empty too, and belongs to root.
         _require_plain_file(path, status)
         if status.st_size == 0 and status.st_uid == os.geteuid():
             path.chmod(0o600)
     except (OSError, ValueError) as error:
-        raise StoreUnavailable(f"{str(path)!r} cannot be created or read: {_reason(error)}") from error
+        raise errors.StoreUnavailable(f"{str(path)!r} cannot be created or read: {_reason(error)}") from error
 
 
 def create_private(path: Path) -> None:
@@ -239,12 +229,12 @@ def check_magic(path: Path) -> None:
         # To open a pipe would wait for somebody at its other end.
         status = path.stat()
     except (OSError, ValueError) as error:
-        raise StoreUnavailable(f"{str(path)!r} cannot be read: {_reason(error)}") from error
+        raise errors.StoreUnavailable(f"{str(path)!r} cannot be read: {_reason(error)}") from error
     _require_plain_file(path, status)
     if stat.S_ISDIR(status.st_mode):
-        raise StoreUnavailable(f"{str(path)!r} cannot be read: it is a directory")
+        raise errors.StoreUnavailable(f"{str(path)!r} cannot be read: it is a directory")
     if not os.access(path, os.R_OK):
-        raise StoreUnavailable(f"{str(path)!r} cannot be read: this user has no permission")
+        raise errors.StoreUnavailable(f"{str(path)!r} cannot be read: this user has no permission")
     if status.st_size == 1:
         # SQLite takes it for an empty file.
         raise _no_database(path)
@@ -257,13 +247,13 @@ def check_magic(path: Path) -> None:
             raise _no_database(path) from error
 
 
-def _no_database(path: Path | str) -> NotAStore:
-    return NotAStore(f"{path} is not a SQLite database; name another file")
+def _no_database(path: Path | str) -> errors.NotAStore:
+    return errors.NotAStore(f"{path} is not a SQLite database; name another file")
 
 
 def _require_plain_file(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
-        raise NotAStore(f"{path} is a device, a pipe or a socket; name a file")
+        raise errors.NotAStore(f"{path} is a device, a pipe or a socket; name a file")
 
 
 def _reason(error: OSError | ValueError) -> str:
@@ -309,7 +299,7 @@ def translated(path: Path | str) -> Iterator[None]:
         raise translate(error, path) from error
     except UnicodeDecodeError as error:
         # Of the schema: a text of a row that is no UTF-8 is an error of the driver.
-        raise CorruptStore(f"{path} is damaged ({error}); restore a backup, or run flue-py salvage") from error
+        raise errors.CorruptStore(f"{path} is damaged ({error}); restore a backup, or run flue-py salvage") from error
 
 
 def primary_code(error: sqlite3.Error) -> int | None:
@@ -347,34 +337,34 @@ def chunks_of(name: str) -> Iterator[bytes]:
         position += len(chunk)
 
 
-def no_new_id(error: Exception, path: Path | str) -> FlueError:
+def no_new_id(error: Exception, path: Path | str) -> errors.FlueError:
     """Return our error for a write that met something unique again and again: an id, or damage, for verify()."""
     text = str(error)
     for column, source in _GENERATED.items():
         if text.startswith("UNIQUE") and text.endswith(column):
-            return InvalidArgument(
+            return errors.InvalidArgument(
                 f"{source}: {ID_ATTEMPTS} ids in a row are taken ({path}: {text}); make others, and none twice"
             )
-    return CorruptStore(f"{path}: a write contradicts what is stored ({text}); run verify()")
+    return errors.CorruptStore(f"{path}: a write contradicts what is stored ({text}); run verify()")
 
 
-def translate(error: sqlite3.Error | MemoryError, path: Path | str, file: Path | None = None) -> FlueError:
+def translate(error: sqlite3.Error | MemoryError, path: Path | str, file: Path | None = None) -> errors.FlueError:
     """Return our error for one of the driver's; ``file`` is the database where ``path`` is a URL."""
     if isinstance(error, MemoryError):
-        return StoreUnavailable(f"{path} cannot be used: {_ADVICE[sqlite3.SQLITE_NOMEM]}")
+        return errors.StoreUnavailable(f"{path} cannot be used: {_ADVICE[sqlite3.SQLITE_NOMEM]}")
     primary = primary_code(error)
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL):
-        return StoreBusy(f"{path} is locked by another process; try again, or raise busy_timeout")
+        return errors.StoreBusy(f"{path} is locked by another process; try again, or raise busy_timeout")
     if primary == sqlite3.SQLITE_NOTADB:
         return _no_database(path)
     if primary == sqlite3.SQLITE_CORRUPT:
         return _damaged(error, path, path if isinstance(path, Path) else file)
     if primary in _UNAVAILABLE:
-        return StoreUnavailable(f"{path} cannot be used: {error}; {_ADVICE.get(primary, _LOOK_AT_THE_DISK)}")
-    return CorruptStore(f"{path}: SQLite refused an operation ({error}); run verify()")
+        return errors.StoreUnavailable(f"{path} cannot be used: {error}; {_ADVICE.get(primary, _LOOK_AT_THE_DISK)}")
+    return errors.CorruptStore(f"{path}: SQLite refused an operation ({error}); run verify()")
 
 
-def unknown_outcome(error: sqlite3.Error | MemoryError, path: Path | str) -> OutcomeUnknown | None:
+def unknown_outcome(error: sqlite3.Error | MemoryError, path: Path | str) -> errors.OutcomeUnknown | None:
     """Return our error for a COMMIT whose failure leaves open whether it happened; None for one that did not happen.
 
     A change may be in the file when SQLite finds out that the disk did not take it, or that it lacks the
@@ -384,22 +374,24 @@ def unknown_outcome(error: sqlite3.Error | MemoryError, path: Path | str) -> Out
         primary_code(error) not in _MAY_HAVE_HAPPENED or error.sqlite_errorcode in _HAS_NOT_HAPPENED
     ):
         return None
-    return OutcomeUnknown(
+    return errors.OutcomeUnknown(
         f"{path}: a commit failed ({str(error) or 'the memory ran out'}), so whether the operation happened is not "
         "known; look at the disk, then refresh() and look before you repeat it, or use an idempotency_key"
     )
 
 
-def lost_while_committing(error: StoreUnavailable) -> OutcomeUnknown:
+def lost_while_committing(error: errors.StoreUnavailable) -> errors.OutcomeUnknown:
     """Return our error for a commit to files that were in place before it, and after it no more."""
-    return OutcomeUnknown(f"{error}; it happened during a commit, so whether the operation is there is not known")
+    return errors.OutcomeUnknown(
+        f"{error}; it happened during a commit, so whether the operation is there is not known"
+    )
 
 
-def _damaged(error: sqlite3.Error, path: Path | str, file: Path | None) -> FlueError:
+def _damaged(error: sqlite3.Error, path: Path | str, file: Path | None) -> errors.FlueError:
     failure = None if file is None else _failure_to_read(file)
     if failure is not None:
-        return StoreUnavailable(f"{path} cannot be read ({failure}); {_LOOK_AT_THE_DISK}")
-    return CorruptStore(f"{path} is damaged ({error}); restore a backup, or run flue-py salvage")
+        return errors.StoreUnavailable(f"{path} cannot be read ({failure}); {_LOOK_AT_THE_DISK}")
+    return errors.CorruptStore(f"{path} is damaged ({error}); restore a backup, or run flue-py salvage")
 
 
 def is_busy(error: sqlite3.Error) -> bool:
@@ -510,7 +502,9 @@ class OpenFile:
         try:
             self._log = LogFiles(Path(self._path), connection)
         except OSError as error:
-            raise StoreUnavailable(f"{self._path} lost its log while it was opened ({error}); open it again") from error
+            raise errors.StoreUnavailable(
+                f"{self._path} lost its log while it was opened ({error}); open it again"
+            ) from error
 
     @property
     def is_in_place(self) -> bool:
@@ -543,12 +537,12 @@ class OpenFile:
         try:
             identity = identity_of(self._path)
         except OSError as error:
-            raise StoreUnavailable(
+            raise errors.StoreUnavailable(
                 f"{self._path} was removed or moved while it was open ({error.strerror}); put it back, or close the "
                 "store and open another"
             ) from error
         if identity != self._identity:
-            raise StoreUnavailable(
+            raise errors.StoreUnavailable(
                 f"{self._path} was replaced by another file while it was open; close the store, and open it again"
             )
         if self._log is not None and self._lost is None:
@@ -608,8 +602,8 @@ class OpenFile:
         self._lost = f"the log of {self._path} was cut short while the store was open"
         raise self._no_more()
 
-    def _no_more(self) -> StoreUnavailable:
-        return StoreUnavailable(f"{self._lost}; nothing is written any more: close the store, and open it again")
+    def _no_more(self) -> errors.StoreUnavailable:
+        return errors.StoreUnavailable(f"{self._lost}; nothing is written any more: close the store, and open it again")
 
 
 class _OpenFiles:
@@ -659,7 +653,7 @@ def require_not_lost(path: Path) -> None:
     except OSError:
         return
     if identity in _open_files.lost:
-        raise StoreUnavailable(
+        raise errors.StoreUnavailable(
             f"{path} lost its log or its index while this process had it open, and this process still has what is lost "
             "in use: end it, and open the store in a new one"
         )
@@ -672,7 +666,7 @@ def require_not_open(path: Path) -> None:
     """
     with contextlib.suppress(OSError):
         if _open_files.is_held(identity_of(path)):
-            raise InvalidArgument(f"{path} is open as a store in this process; close it first")
+            raise errors.InvalidArgument(f"{path} is open as a store in this process; close it first")
 
 
 def require_not_inherited(path: Path) -> None:
@@ -682,7 +676,7 @@ def require_not_inherited(path: Path) -> None:
     except OSError:
         return
     if _open_files.is_inherited(identity):
-        raise WrongProcess(
+        raise errors.WrongProcess(
             f"{path} was open in the process that forked this one, and cannot be opened safely in such a child; "
             "start the process with the method 'spawn' or 'forkserver', or fork before the store is opened"
         )
@@ -751,7 +745,7 @@ def warn_without_wal(mode: str, location: str | Path) -> None:
             f"{location} has a rollback journal: a write-ahead log needs a folder that this user may write to, on a "
             "file system where files can be mapped. Nothing is lost, but reads and writes wait for each other; move "
             "the file to a local disk",
-            StoreWarning,
+            errors.StoreWarning,
             stacklevel=2,
         )
 
@@ -858,7 +852,7 @@ def _open(
     with translated(path):
         try:
             return _connect_and_prepare(path, durability, busy_timeout, prepare)
-        except (sqlite3.OperationalError, StoreUnavailable) as error:
+        except (sqlite3.OperationalError, errors.StoreUnavailable) as error:
             if not is_shared_memory_missing(error):
                 raise
         leave_wal(path)
@@ -922,10 +916,10 @@ def format_of(connection: sqlite3.Connection, path: Path) -> int | None:
     if not tables:
         return None
     if "flue_store" not in tables:
-        raise NotAStore(f"{path} is a SQLite database of another program; name another file")
+        raise errors.NotAStore(f"{path} is a SQLite database of another program; name another file")
     row = connection.execute("SELECT value FROM flue_store WHERE name = 'format'").fetchone()
     if row is None:
-        raise NotAStore(f"{path} has no format stamp; it is not a database of flue_py")
+        raise errors.NotAStore(f"{path} has no format stamp; it is not a database of flue_py")
     return schema.checked_stamp(row[0], str(path))
 
 
@@ -972,9 +966,9 @@ def _in_alembic(
             elif now != schema.FORMAT_VERSION:
                 backup = _back_up(path, now, busy_timeout)
             run(target, None)
-    except (sqlalchemy.exc.SQLAlchemyError, CorruptStore) as error:
+    except (sqlalchemy.exc.SQLAlchemyError, errors.CorruptStore) as error:
         advice = f"; a backup is at {backup}" if backup is not None else ""
-        raise CorruptStore(
+        raise errors.CorruptStore(
             f"{path} cannot be upgraded from format {stamp}, and is as it was ({error}){advice}"
         ) from error
     except BaseException:
@@ -1067,7 +1061,7 @@ class SoleWriter(runner.Transaction):
     def new_key(self) -> int:
         row = self.first(sql.READ_STATE, name="next_key")
         if row is None:
-            raise CorruptStore("the store has lost its key counter; run verify()")
+            raise errors.CorruptStore("the store has lost its key counter; run verify()")
         key = int(row[0])
         self.run(sql.WRITE_STATE, name="next_key", number=key + 1)
         return key
@@ -1243,7 +1237,7 @@ class Writer:
                 tx = SqliteTransaction(self.connection, self._states.current)
                 try:
                     operation.result = operation.work(tx)
-                except FlueError as error:
+                except errors.FlueError as error:
                     if tx.wrote:
                         raise
                     operation.error = error
@@ -1260,9 +1254,9 @@ class Writer:
 
     def _ends_batch(self, error: BaseException) -> bool:
         """Return whether the operations of a batch that failed so must not, or need not, be run again alone."""
-        if isinstance(error, OutcomeUnknown):
+        if isinstance(error, errors.OutcomeUnknown):
             # A log still begins where the commit that failed began: to commit again is to write over it.
-            return self.journal != WAL or isinstance(error.__cause__, StoreUnavailable)
+            return self.journal != WAL or isinstance(error.__cause__, errors.StoreUnavailable)
         # With a rollback journal a commit waits for readers, as the beginning waits for writers.
         return isinstance(error, sqlite3.Error) and is_busy(error)
 
@@ -1302,7 +1296,7 @@ class Writer:
             raise unknown from error
         try:
             self.file.require_whole_log(self.connection)
-        except StoreUnavailable as error:
+        except errors.StoreUnavailable as error:
             raise lost_while_committing(error) from error
 
     def _translated(self, error: BaseException) -> BaseException:
@@ -1324,7 +1318,7 @@ def raisable(error: BaseException) -> BaseException:
     """Return the error a future can carry: a StopIteration (of a source of ids that ran out) it would refuse."""
     if not isinstance(error, StopIteration):
         return error
-    wrapped = InvalidArgument(
+    wrapped = errors.InvalidArgument(
         "ids, session_ids or clock raised StopIteration; has it run out? return another each time"
     )
     wrapped.__cause__ = error
@@ -1541,7 +1535,7 @@ def connect_for_reading(path: Path, busy_timeout: float) -> ReadingConnection:
     except sqlite3.OperationalError as error:
         if primary_code(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR):
             raise
-        raise StoreUnavailable(
+        raise errors.StoreUnavailable(
             f"{path} has a log or a journal beside it that cannot be read without writing ({error}); copy both to a "
             "folder of your own, and open the copy"
         ) from error

@@ -98,13 +98,31 @@ class RunnerOnSqlite(Runner):
 class RunnerOnFile(RunnerOnSqlite):
     """A runner whose database is a file, which can be copied."""
 
-    _path: Path
     _place: Path
-    """The same from the root: the working directory may be another one later."""
+    """Its path from the root: the working directory may be another one later."""
 
-    _closed: bool
-    _writes_beside = True
-    """Whether the store is open for writing, so that its index may be written, too."""
+    def __init__(self, path: Path, *, writes_beside: bool = True) -> None:
+        self._path = path
+        self._place = path.absolute()
+        # Whether the store is open for writing, so that its index may be written, too.
+        self._writes_beside = writes_beside
+        self._opener = Opener()
+        self._closed = False
+
+    @property
+    def location(self) -> str:
+        return str(self._path)
+
+    async def size_bytes(self) -> int | None:
+        return file_size(self._path)
+
+    def _require_open(self) -> None:
+        self._require_opener()
+        if self._closed:
+            raise errors.StoreClosed(f"{self.location} has been closed; open it again")
+
+    def _require_opener(self) -> None:
+        self._opener.require_here(self.location)
 
     async def backup(self, wanted: Backup) -> BackupReport:
         return await back_up_while_waiting(self.waiting, self._path, wanted)
@@ -206,24 +224,13 @@ class CallerRunner(RunnerOnFile):
     backend_name = "sqlite"
 
     def __init__(self, file: StoreFile) -> None:
+        super().__init__(file.path, writes_beside=file.is_writable)
         self.waiting: OnCaller = OnCaller()
         self._file = file
-        self._path = file.path
-        self._place = file.path.absolute()
-        self._writes_beside = file.is_writable
-        self._opener = Opener()
-        self._closed = False
         self._writing = threading.Lock()
         self._watching = threading.Lock()
         self._pool = threading.Lock()
         self._idle: list[Reader] = []
-
-    @property
-    def location(self) -> str:
-        return str(self._path)
-
-    async def size_bytes(self) -> int | None:
-        return file_size(self._path)
 
     async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
         self._require_open()
@@ -252,7 +259,7 @@ class CallerRunner(RunnerOnFile):
 
     def _take_reader(self) -> Reader:
         """Return a reader for this thread alone: as many are connected as threads have read at once."""
-        self._opener.require_here(self._path)
+        self._require_opener()
         with self._pool:
             self._require_open()
             return self._idle.pop() if self._idle else self._file.reader()
@@ -276,15 +283,10 @@ class CallerRunner(RunnerOnFile):
 
     def _version(self) -> object:
         """Return a value that differs after each commit, here or in another process."""
-        self._opener.require_here(self._path)
+        self._require_opener()
         with self._watching:
             self._require_open()
             return self._file.version()
-
-    def _require_open(self) -> None:
-        self._opener.require_here(self._path)
-        if self._closed:
-            raise errors.StoreClosed(f"{self._path} has been closed; open it again")
 
     async def close(self) -> None:
         # What a forked child inherits is its parent's to close.
@@ -552,30 +554,19 @@ class SqliteRunner(RunnerOnFile):
     backend_name = "sqlite"
 
     def __init__(self, file: StoreFile) -> None:
+        super().__init__(file.path, writes_beside=file.is_writable)
         self._file = file
-        self._path = file.path
-        self._place = file.path.absolute()
-        self._writes_beside = file.is_writable
-        self._opener = Opener()
         self._loop = running_loop(str(file.path))
         self.waiting = self._loop.waiting
         self._writes: SimpleQueue[_Job[Any] | None] = SimpleQueue()
         self._reads: SimpleQueue[_Job[Any] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._closed = False
         self._committed = Bell(self._loop)
         self._ended: Promise[None] = self._loop.promise()
         self._changes = 0
         self._file_changes = 0
         self._watch_lock = threading.Lock()
         self._version: object = None
-
-    @property
-    def location(self) -> str:
-        return str(self._path)
-
-    async def size_bytes(self) -> int | None:
-        return file_size(self._path)
 
     async def start(self, *, create: bool) -> None:
         """Prepare the file and start the threads. Raises as `open_sqlite` says."""
@@ -625,13 +616,8 @@ class SqliteRunner(RunnerOnFile):
             await self._wait_for(job)
             raise cancelled from job.error or CommittedBeforeCancellation(job.result)
 
-    def _require_open(self) -> None:
-        self._require_opener()
-        if self._closed:
-            raise errors.StoreClosed(f"{self._path} has been closed; open it again")
-
     def _require_opener(self) -> None:
-        self._opener.require_here(self._path)
+        super()._require_opener()
         if not self._loop.is_here():
             raise errors.WrongEventLoop(f"{self._path} was opened in another event loop; open it in this one")
 
