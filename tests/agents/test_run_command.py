@@ -1,0 +1,124 @@
+"""The run command: its output, its exit codes, and a run whose process is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tests.adapters.needed import needs
+
+needs("agents", "pydantic_ai.conversation_store", "openai")
+
+import flue_py
+from flue_py.cli import main
+from tests.models.servers import KEY, Answer, completion, provider
+from tests.tables import inputs
+
+
+def divide() -> str:
+    """Fail as nobody expects."""
+    return str(1 / 0)
+
+
+def die() -> str:
+    """End this process."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return ""
+
+
+def config(folder: Path, *names: str, model: str = "test", **fields: Any) -> str:
+    agents = [{"Name": name, "Model": model, **fields.pop(name, {})} for name in names]
+    path = folder / "team.json"
+    path.write_text(json.dumps({"Agents": agents, "Termination": {"MaxIterations": 2}, **fields}))
+    return str(path)
+
+
+FAILING = {"A": {"Tools": ["tests.agents.test_run_command:divide"]}}
+ROWS: list[tuple[dict[str, Any], list[str], int, str]] = [
+    ({}, [], 0, "complete"),
+    ({"Contracts": {"Built": {"Files": ["out.txt"]}}}, [], 0, "complete"),
+    ({"Contracts": {"Built": {"Files": ["out.txt"]}}}, ["--ci"], 2, "complete"),
+    ({"MaxTotalTokens": 1}, [], 8, "tokens"),
+    (FAILING, [], 1, "failed"),
+]
+
+
+@inputs("fields, options, code, outcome", ROWS)
+def test_a_run_prints_one_line_of_json_and_ends_with_a_code(
+    fields: dict[str, Any], options: list[str], code: int, outcome: str, tmp_path: Path
+) -> None:
+    place = ["--db", str(tmp_path / "s.db"), "run"]
+    call = [*place, config(tmp_path, "A", "B", **fields), "Build it.", "--work-dir", str(tmp_path), "--json", *options]
+    done = CliRunner().invoke(main, [*call, "--output", str(tmp_path / "t.md")])
+    assert done.exit_code == code, done.output
+    [line] = done.stdout.splitlines()
+    told = json.loads(line)
+    assert told["outcome"] == outcome
+    assert [row["name"] for row in told["failedContracts"]] == list(fields.get("Contracts", {}))
+    resume = f"flue-py run --resume {told['sessionId']}"
+    assert (resume in done.stderr) is (outcome != "complete")
+    assert "Build it." in (tmp_path / "t.md").read_text()
+    assert (told["dump"] is not None) is (outcome == "failed")
+    if outcome == "failed":
+        assert f"Crash dump: {told['dump']}" in done.stderr
+        assert Path(told["dump"]).parent == tmp_path / "crashdumps"
+        assert json.loads(Path(told["dump"]).read_text())["errors"][0]["type"] == "ZeroDivisionError"
+    else:
+        data = tmp_path / ".flue-py" / "logs" / f"ctx_snapshots_{told['sessionId']}.jsonl"
+        assert len(data.read_text().splitlines()) == told["turns"]
+        assert told["chart"] == str(data.with_name(f"ctx_viz_{told['sessionId']}.html"))
+    # One that is complete needs a task to go on; one that is not is chosen from a list.
+    again = CliRunner().invoke(main, [*place, "--resume", told["sessionId"] if outcome == "complete" else ""])
+    assert again.exit_code == 1
+    wanted = "is complete; give a TASK" if outcome == "complete" else f"name one of these runs: {told['sessionId']}"
+    assert wanted in again.stderr
+
+
+def test_a_run_whose_process_is_killed_in_a_call_or_in_a_tool_goes_on(tmp_path: Path) -> None:
+    path = config(tmp_path, "A", model="openai-chat:gpt-5", A={"Tools": ["tests.agents.test_run_command:die"]})
+    program = [sys.executable, "-c", "from flue_py.cli import main; main()", "--db", str(tmp_path / "s.db"), "run"]
+    call = {"id": "c", "type": "function", "function": {"name": "die", "arguments": "{}"}}
+    with provider() as server:
+        keys = {"OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": KEY, "PYTHONPATH": os.getcwd()}
+        options: dict[str, Any] = {"env": {**os.environ, **keys}, "cwd": tmp_path, "text": True}
+        server.answers = [
+            Answer(hangs=True),
+            Answer(completion(None, message={"tool_calls": [call]}, finish_reason="tool_calls", id="one")),
+            Answer(completion("Turned on.", id="two")),
+            Answer(completion("DONE.", id="three")),
+        ]
+        with subprocess.Popen(
+            [*program, path, "Go."], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
+        ) as run:
+            server.reached.wait()
+            run.kill()
+            run.communicate()
+        with flue_py.sync.open(tmp_path / "s.db") as store:
+            [session] = store.list_sessions(completed=False).sessions
+        resume = [*program, "--resume", session.id, "--json"]
+        killed = subprocess.run(resume, capture_output=True, check=False, **options)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        done = subprocess.run(resume, capture_output=True, check=False, **options)
+        assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["outcome"], told["turns"], told["usage"]["total"]["calls"]) == ("complete", 2, 3)
+    [result] = [item for item in server.asked[2][1]["messages"] if item["role"] == "tool"]
+    assert "it may have run, and was not made again" in result["content"]
+    with flue_py.sync.open(tmp_path / "s.db") as store:
+        assert store.verify().problems == []
+
+
+@pytest.mark.parametrize("missing", ["TASK", "CONFIG"])
+def test_a_call_without_a_task_or_a_configuration_is_refused(missing: str, tmp_path: Path) -> None:
+    call = ["--db", str(tmp_path / "s.db"), "run", *([config(tmp_path, "A")] if missing == "TASK" else [])]
+    done = CliRunner().invoke(main, call)
+    assert done.exit_code == 2
+    assert missing in done.output
