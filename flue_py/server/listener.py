@@ -29,6 +29,8 @@ async def answer_at(
     """
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     with socket.create_server(address, family=family) as listener:
+        # asyncio leaves it out for a socket of its own maker: answers would wait 40 ms for an acknowledgement.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         host, port = listener.getsockname()[:2]
         config = uvicorn.Config(
             make_app(host, port), log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=2

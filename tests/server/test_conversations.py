@@ -1,29 +1,31 @@
-"""The Conversations API of OpenAI: its clients and the sessions of its Agents SDK, unchanged, on a real server."""
+"""The Conversations API of OpenAI: its clients, unchanged, on a real server."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.adapters.needed import needs
 
-needs("server", "starlette", "uvicorn", "httpx", "openai", "agents")
+needs("server", "starlette", "uvicorn", "httpx", "openai")
 
 import openai
-from agents import OpenAIConversationsSession
 
 from tests.server.serving import TOKENS, Server
 from tests.tables import inputs
 
 
-def options(server: Server, scope: str | None = "ann") -> dict[str, Any]:
-    return {"base_url": f"{server.url}/v1", "api_key": TOKENS[scope], "max_retries": 0}
+def options(server: Server) -> dict[str, Any]:
+    return {"base_url": f"{server.url}/v1", "api_key": TOKENS["ann"], "max_retries": 0}
 
 
-def client_of(server: Server, scope: str | None = "ann") -> openai.OpenAI:
-    return openai.OpenAI(**options(server, scope))
+@pytest.fixture
+def client(server: Server) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(**options(server)) as opened:
+        yield opened
 
 
 def refused(error: openai.APIStatusError) -> tuple[int, str | None, str | None]:
@@ -51,8 +53,7 @@ ITEMS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-def test_items_come_back_as_they_went_in(server: Server) -> None:
-    client = client_of(server)
+def test_items_come_back_as_they_went_in(client: openai.OpenAI) -> None:
     conversation = client.conversations.create(items=ITEMS[:1], metadata={"topic": "x"})  # type: ignore[arg-type,list-item]
     assert (conversation.object, conversation.metadata) == ("conversation", {"topic": "x"})
     added = client.conversations.items.create(conversation.id, items=ITEMS[1:], include=["reasoning.encrypted_content"])  # type: ignore[arg-type]
@@ -75,8 +76,7 @@ def test_items_come_back_as_they_went_in(server: Server) -> None:
     }  # fmt: skip
 
 
-def test_a_thousand_items_are_listed_in_pages_both_ways(server: Server) -> None:
-    client = client_of(server)
+def test_a_thousand_items_are_listed_in_pages_both_ways(client: openai.OpenAI) -> None:
     conversation = client.conversations.create()
     items: Any = [{"role": "user", "content": f"m{number}"} for number in range(1_010)]
     client.conversations.items.create(conversation.id, items=items)
@@ -86,8 +86,9 @@ def test_a_thousand_items_are_listed_in_pages_both_ways(server: Server) -> None:
     assert back == forth[::-1]
 
 
-def test_an_item_that_is_deleted_is_neither_listed_nor_sent_and_stays_in_the_history(server: Server) -> None:
-    client = client_of(server)
+def test_an_item_that_is_deleted_is_neither_listed_nor_sent_and_stays_in_the_history(
+    server: Server, client: openai.OpenAI
+) -> None:
     conversation = client.conversations.create(items=ITEMS)  # type: ignore[arg-type]
     client.conversations.items.delete("msg_1", conversation_id=conversation.id)
     with server.client("ann") as http:
@@ -112,31 +113,24 @@ def test_an_item_that_is_deleted_is_neither_listed_nor_sent_and_stays_in_the_his
     assert refused(gone.value) == (404, "SessionNotFound", None)
 
 
-async def test_a_session_of_the_agents_sdk_is_kept(server: Server) -> None:
-    async with openai.AsyncOpenAI(**options(server)) as client:
-        session = OpenAIConversationsSession(openai_client=client)
-        assert await session.get_items() == []
-        turn: Any = [{"role": "user", "content": "hi"}, *ITEMS[1:5]]
-        await session.add_items(turn)
-        same = OpenAIConversationsSession(conversation_id=session.session_id, openai_client=client)
-        items: list[Any] = await same.get_items()
-        assert [item["type"] for item in items] == [
-            "message", "reasoning", "function_call", "function_call_output", "message"
-        ]  # fmt: skip
-        assert items[2] == ITEMS[2]
-        assert await same.get_items(limit=2) == items[-2:]
-        # A run that is tried again takes its items back, and stores them anew.
-        popped = [await same.pop_item() for _ in range(3)]
-        assert popped == items[:1:-1]
-        await same.add_items(popped[::-1])  # type: ignore[arg-type]
-        assert await session.get_items() == items
-        await session.clear_session()
-        with pytest.raises(openai.NotFoundError):
-            await same.get_items()
+def test_items_of_other_histories_have_ids_and_a_part_of_an_entry_is_not_deleted(
+    server: Server, client: openai.OpenAI
+) -> None:
+    with server.client("ann") as http:
+        name = http.post("/v1/sessions", json={"metadata": {"a": "b"}}).json()["id"]
+        call = {"type": "toolCall", "id": "c1", "name": "f", "arguments": {}}
+        message = {"role": "assistant", "content": [{"type": "text", "text": "yes"}, call]}
+        http.post(f"/v1/sessions/{name}/messages", json={"messages": [message]}).raise_for_status()
+        items = client.conversations.items.list(name, order="asc").data
+        assert [item.type for item in items] == ["message", "function_call"]
+        assert client.conversations.items.retrieve(str(items[1].id), conversation_id=name) == items[1]
+        with pytest.raises(openai.BadRequestError, match="a part of the entry"):
+            client.conversations.items.delete(str(items[1].id), conversation_id=name)
+        assert client.conversations.update(name, metadata=None).metadata == {}
+        assert http.get(f"/v1/sessions/{name}").json()["metadata"]["a"] == "b"
 
 
-def test_a_retry_is_done_once_and_an_id_is_there_once(server: Server) -> None:
-    client = client_of(server)
+def test_a_retry_is_done_once_and_an_id_is_there_once(client: openai.OpenAI) -> None:
     key = {"Idempotency-Key": "turn 1"}
     made = [client.conversations.create(items=ITEMS, extra_headers=key) for _ in range(2)]  # type: ignore[arg-type]
     assert made[0] == made[1]
@@ -174,14 +168,14 @@ def test_a_retry_is_done_once_and_an_id_is_there_once(server: Server) -> None:
     ],
 )
 def test_a_wrong_request_gets_an_error_of_openai_s_form(
-    server: Server, call: str, body: object, status: int, code: str, param: str | None
+    server: Server, client: openai.OpenAI, call: str, body: object, status: int, code: str, param: str | None
 ) -> None:
-    client = client_of(server)
     name = client.conversations.create().id
     method, path = call.format(name).split(" ")
     with pytest.raises(openai.APIStatusError) as wrong:
         client.request(object, openai._models.FinalRequestOptions(method=method, url=path, json_data=body))
     assert refused(wrong.value) == (status, code, param)
-    with pytest.raises(openai.AuthenticationError) as stranger:
-        openai.OpenAI(**options(server) | {"api_key": "x" * 16}).conversations.retrieve(name)
-    assert refused(stranger.value) == (401, "NoToken", None)
+    stranger = openai.OpenAI(**options(server) | {"api_key": "x" * 16})
+    with stranger, pytest.raises(openai.AuthenticationError) as unknown:
+        stranger.conversations.retrieve(name)
+    assert refused(unknown.value) == (401, "NoToken", None)
