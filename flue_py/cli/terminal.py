@@ -47,6 +47,8 @@ async def _talk(
     tools: bool,
     scope: str | None,
 ) -> None:
+    # It would stand between the first message and its answer.
+    os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")
     async with opening as whole:
         store = cli.narrowed(whole, scope)
         session = None if resume is None else await store.find_session(resume)

@@ -20,7 +20,8 @@ KEY = "sk-test-0123456789abcdef0123456789"
 class Answer:
     """What a server answers: a status, headers, and a body; JSON, or bytes as they are.
 
-    With ``promised`` more bytes are announced than are sent. With ``hangs`` nothing is sent until the test is over.
+    With ``promised`` more bytes are announced than are sent. With ``hangs`` nothing is sent until the test is over;
+    with ``pauses`` the body is, and then nothing more.
     """
 
     body: Any = None
@@ -28,6 +29,7 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
     promised: int = 0
     hangs: bool = False
+    pauses: bool = False
 
     def sent(self) -> bytes:
         return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
@@ -79,6 +81,8 @@ def provider() -> Iterator[Provider]:
             self.send_header("Content-Length", str(len(sent) + answer.promised))
             self.end_headers()
             self.wfile.write(sent)
+            if answer.pauses:
+                state.over.wait()
             self.close_connection = bool(answer.promised)
 
         def log_message(self, *args: object) -> None:

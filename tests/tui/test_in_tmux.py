@@ -5,12 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -19,60 +15,12 @@ from tests.adapters.needed import is_required, needs
 needs("tui", "textual", "detect_secrets")
 
 import flue_py.sync  # noqa: E402
+from tests.terminal import Terminal, run  # noqa: E402
 from tests.tui.story import KEY  # noqa: E402
 from tests.values import existing  # noqa: E402
 
 if shutil.which("tmux") is None and not is_required("tui"):
     pytest.skip("tmux is not installed", allow_module_level=True)
-
-_LOOKS = 1_200
-COMMAND = "from flue_py.cli import main; main()"
-
-
-class Terminal:
-    """A tmux server of its own, with one terminal of 80 x 24 cells."""
-
-    def __init__(self, folder: Path) -> None:
-        # The name of a socket may have some hundred characters at most.
-        self._place = TemporaryDirectory(prefix="flue-tmux-")
-        self._socket = Path(self._place.name) / "s"
-        self._env = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", "HOME": str(folder)}
-        self.tmux("-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", "sh")
-        self.tmux("set-option", "-g", "status", "off")
-
-    def tmux(self, *arguments: str) -> str:
-        done = subprocess.run(
-            ["tmux", "-S", str(self._socket), *arguments], env=self._env, check=True, capture_output=True, text=True
-        )
-        return done.stdout
-
-    def press(self, *keys: str) -> None:
-        self.tmux("send-keys", *keys)
-
-    def type(self, text: str) -> None:
-        self.tmux("send-keys", "-l", text)
-
-    @property
-    def screen(self) -> str:
-        return self.tmux("capture-pane", "-p")
-
-    def sees(self, text: str) -> str:
-        for _ in range(_LOOKS):
-            if text in (screen := self.screen):
-                return screen
-            time.sleep(0.05)
-        raise AssertionError(f"{text!r} never came:\n{self.screen}")
-
-    def lacks(self, text: str) -> None:
-        for _ in range(_LOOKS):
-            if text not in self.screen:
-                return
-            time.sleep(0.05)
-        raise AssertionError(f"{text!r} never went:\n{self.screen}")
-
-    def close(self) -> None:
-        self.tmux("kill-server")
-        self._place.cleanup()
 
 
 @pytest.fixture
@@ -80,13 +28,6 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     made = Terminal(tmp_path)
     yield made
     made.close()
-
-
-def run(terminal: Terminal, *arguments: str, before: str = "") -> None:
-    """Type the command. What it ends with is shown behind ``ended``."""
-    shown = " ".join(f"'{each}'" for each in (sys.executable, "-c", COMMAND, *arguments))
-    terminal.type(f"{before} {shown}; echo ended $?")
-    terminal.press("Enter")
 
 
 def test_one_looks_edits_and_leaves_with_the_keyboard_alone(story: Path, terminal: Terminal) -> None:
@@ -135,9 +76,7 @@ def test_a_signal_ends_it_and_the_terminal_is_as_it_was(
 ) -> None:
     run(terminal, "--db", str(story), "browse")
     terminal.sees("4 sessions")
-    shell = terminal.tmux("display-message", "-p", "#{pane_pid}").strip()
-    children = Path(f"/proc/{shell}/task/{shell}/children").read_text(encoding="ascii").split()
-    os.kill(int(children[0]), number)
+    os.kill(terminal.child(), number)
     terminal.sees(f"ended {128 + number}")
     state = terminal.tmux("display-message", "-p", "#{alternate_on} #{mouse_any_flag} #{cursor_flag}")
     assert state.split() == ["0", "0", "1"]
