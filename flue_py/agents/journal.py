@@ -7,10 +7,11 @@ began, and ends with its result, or with an entry that says why there is none.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from os import PathLike
 from typing import Literal
 
 from msgspec import ValidationError, convert, structs, to_builtins
@@ -25,7 +26,15 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from flue_py.adapters.pydantic_ai.messages import calls_of, dumped_messages, entries_of, groups_of, messages_of
+from flue_py.adapters.pydantic_ai.messages import (
+    calls_of,
+    dumped_messages,
+    entries_of,
+    groups_of,
+    messages_of,
+    messages_sent,
+)
+from flue_py.context.pipeline import Item
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.kinds import MESSAGE, is_answer
@@ -125,6 +134,24 @@ class Journal:
             for call_id in filter(None, map(result_id, request.parts)):
                 self.results[call_id] = [part for part in request.parts if result_id(part) in (call_id, None)]
 
+    async def reload(self, messages: list[ModelMessage]) -> None:
+        """Put the context of the session in the place of older messages: it was compacted meanwhile. O(path).
+
+        The request behind the last answer stays as it is: the framework goes on with that.
+        """
+        path = await self.session.get_active_path()
+        pending = {entry.id for entry in _since_answer(path) if entry.kind == MESSAGE}
+        older = _rounds(messages_of([group for group in groups_of(path) if group.entries[-1].id not in pending]))
+        results = dict(self._round)
+        for message in older:
+            self._note(message)
+        self._round |= results
+        messages[:] = [*older, *_behind_answer(messages)]
+
+    async def sent(self, items: Sequence[Item]) -> list[ModelMessage]:
+        """Return the items of a request of the session as messages of the framework. O(path)."""
+        return _rounds(_answered(messages_sent(await self.session.get_active_path(), items)))
+
     @property
     def answer(self) -> ModelResponse | None:
         """The last answer of the messages."""
@@ -205,6 +232,15 @@ class Journal:
             costs.append(booked.picodollars)
         known = [cost for cost in costs if cost is not None]
         return picodollars_to_usd(sum(known)) if len(known) == len(calls) else None
+
+    async def edit(self, paths: Sequence[str], root: str | PathLike[str] | None, *, is_over: bool = False) -> None:
+        """Back up files that a tool is about to edit, or commit what it has made of them."""
+        files = self.session.files
+        async with self._turn:
+            if is_over:
+                await self._finish(files.after_edit(paths, root=root))
+            else:
+                await self._finish(_nothing_of(files.before_edit(paths, root=root)))
 
     async def _finish(self, work: Coroutine[object, object, None]) -> None:
         # What was committed has to be noted, also if the run is cancelled meanwhile.
@@ -288,6 +324,10 @@ class Journal:
             self._stored[id(part)] = part
             if (call_id := result_id(part)) is not None:
                 self._round.setdefault(call_id, None)
+
+
+async def _nothing_of(work: Awaitable[object]) -> None:
+    await work
 
 
 def _row(call: ToolCall) -> NewEntry:

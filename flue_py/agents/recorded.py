@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from copy import copy
 from dataclasses import replace
+from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import structs
@@ -21,6 +25,7 @@ from pydantic_ai.exceptions import (
     ApprovalRequired,
     CallDeferred,
     ModelHTTPError,
+    RetryModelRequest,
     ToolFailed,
     ToolFailedError,
     ToolRetryError,
@@ -43,7 +48,11 @@ from flue_py.adapters.common import key_of, metadata_of
 from flue_py.adapters.pydantic_ai import session_of
 from flue_py.agents.journal import Journal, ToolCall
 from flue_py.agents.lease import leased
+from flue_py.agents.requests import RequestPlan, Requests
+from flue_py.agents.tasks import OpenCall, ended, inside, open_call, task_session
+from flue_py.context.settings import ContextSettings, context_settings
 from flue_py.errors import FlueError, InvalidArgument, shown
+from flue_py.runtime.guard import CompactionGuard
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -53,6 +62,12 @@ if TYPE_CHECKING:
 
 MAY_REPEAT = "may_repeat"
 """The field of a tool's metadata that says that it may be called again with the same arguments."""
+
+EDITS = "edits"
+"""The field of a tool's metadata that names the argument with the path, or the paths, of the files that it edits."""
+
+RETRY_SECONDS = (2.0, 4.0)
+"""How long to wait before a request that failed is made once more, and once more."""
 
 MAY_HAVE_RUN = (
     "This call began and its process ended before its result was stored: it may have run, and was not made again. "
@@ -74,12 +89,30 @@ class Recorded(AbstractCapability[Any]):
     say ``may_repeat`` are, and of all others that began the model reads that they may have run.
 
     A run with the ``run_id`` of one that the session ends with goes on with that one, and adds no prompt: a retry.
+    A run inside a tool of such a run is a task session of it, unless it names another conversation.
     """
 
-    def __init__(self, store: Store, session: Session | None = None, *, agent: str | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        session: Session | None = None,
+        *,
+        agent: str | None = None,
+        context: ContextSettings | Mapping[str, object] | None = None,
+        guard: Callable[[Session], CompactionGuard] | None = None,
+        recovers: bool = True,
+        retry_seconds: Sequence[float] = RETRY_SECONDS,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        files: str | PathLike[str] | None = None,
+    ) -> None:
         """Use an open store, with a session for each conversation, or with one ``session`` for all runs.
 
-        ``agent`` is the name in the ledger, by default that of the agent. Raises `InvalidArgument`.
+        ``agent`` is the name in the ledger, by default that of the agent. ``context`` selects the part of the context
+        that is sent (`Session.request`), by default all of it. ``guard`` returns the guard of a session, which is asked
+        before each request. If one overflows, the guard (by default one without a model) compacts the session once,
+        and results of tools are cut (`Session.context.attempts`); with ``recovers=False`` the error is raised. Errors
+        that may pass are tried again after ``retry_seconds``. ``files`` is the folder of the files that tools edit, by
+        default the working directory of the session. Raises `InvalidArgument`.
         """
         if not isinstance(store, Store):
             raise InvalidArgument(f"store: {shown(store)} is not an open store; flue_py.open gives one")
@@ -88,7 +121,11 @@ class Recorded(AbstractCapability[Any]):
         self._store = store
         self._session = session
         self._agent = agent
+        settings = None if context is None else context_settings(context)
+        self._plan = RequestPlan(settings, guard, tuple(retry_seconds), sleep, recovers)
+        self._files = files
         self._journal: Journal | None = None
+        self._requests: Requests | None = None
         self._messages: list[ModelMessage] = []
         self._prompt: Prompt = None
 
@@ -111,7 +148,17 @@ class Recorded(AbstractCapability[Any]):
 
     async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:
         """Return the capability of one run."""
-        return Recorded(self._store, self._session, agent=self._agent)
+        return copy(self)
+
+    def get_default_run_id(self) -> str | None:
+        """Return the id of a run inside a tool of a recorded run: the same again if its call is made again."""
+        call = open_call(self._store)
+        return None if call is None else call.next_run()
+
+    def get_default_conversation_id(self, run_id: str) -> str | None:
+        """Return the id of the conversation of a task; None for any other run."""
+        call = open_call(self._store)
+        return run_id if call is not None and run_id.startswith(call.prefix) else None
 
     async def before_run(self, ctx: RunContext[Any]) -> None:
         """Give the run the messages of its session."""
@@ -137,9 +184,19 @@ class Recorded(AbstractCapability[Any]):
             )
         agent = self._agent or (None if ctx.agent is None else ctx.agent.name)
         conversation_id, run_id = ctx.conversation_id or "", ctx.run_id or ""
-        session = self._session or await self._session_of(conversation_id)
-        async with leased(self._store, session):
+        task = None
+        if self._session is None and conversation_id == run_id:
+            task = await task_session(self._store, run_id, agent)
+        session = self._session or task or await self._session_of(conversation_id)
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(leased(self._store, session))
+            outputs: list[object] = []
+            if task is not None:
+                await stack.enter_async_context(ended(self._store, task, outputs))
+            if self._files is not None:
+                await session.files.checkpoint(root=self._files)
             self._journal = Journal(self._store, session, agent, run_id, conversation_id)
+            self._requests = Requests(self._plan, self._store, self._journal, agent)
             try:
                 result: AgentRunResult[Any] = await handler()
             except BaseException as error:
@@ -149,6 +206,7 @@ class Recorded(AbstractCapability[Any]):
                     error.add_note(f"the end of the run is not stored: {failure}")
                 raise
             await self._journal.add(result.all_messages())
+            outputs.append(result.output)
         return result
 
     # -- nodes ------------------------------------------------------------------------------------------------------
@@ -208,6 +266,8 @@ class Recorded(AbstractCapability[Any]):
         self._messages = ctx.messages
         journal = self._of_run
         await journal.add(ctx.messages)
+        assert self._requests is not None
+        await self._requests.begin(ctx.messages)
         money = journal.session.money
         if not await money.budgets():
             return await handler(request_context)
@@ -227,6 +287,22 @@ class Recorded(AbstractCapability[Any]):
             if (cost := await journal.book(response)) is not None:
                 budgeted.used(cost=cost)
         return response
+
+    async def prepare_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Return the request of an attempt with the messages that the session has for it."""
+        assert self._requests is not None
+        return replace(request_context, messages=self._requests.of_attempt(request_context.messages))
+
+    async def on_model_request_error(
+        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, error: Exception
+    ) -> ModelResponse:
+        """Have a request that failed made once more, with less if it was too large. Raises the error otherwise."""
+        assert self._requests is not None
+        if await self._requests.is_to_repeat(error, ctx.messages):
+            raise RetryModelRequest from error
+        raise error
 
     async def wrap_tool_execute(
         self,
@@ -250,7 +326,13 @@ class Recorded(AbstractCapability[Any]):
             raise ToolFailed(text)
         await journal.begin(ctx.messages, row)
         try:
-            result: object = await handler(args)
+            paths = _paths_of(tool_def, args)
+            if paths:
+                await journal.edit(paths, self._files)
+            with inside(OpenCall(self._store, journal.session, call.tool_call_id, ctx.messages)):
+                result: object = await handler(args)
+            if paths:
+                await journal.edit(paths, self._files, is_over=True)
             parts, tools = _parts_of(call, result)
             await journal.end(structs.replace(row, state="done", tools=tools), parts)
         except (CallDeferred, ApprovalRequired):
@@ -265,6 +347,21 @@ class Recorded(AbstractCapability[Any]):
             await journal.end(structs.replace(row, state="failed", error=text))
             raise
         return result
+
+
+def _paths_of(tool_def: ToolDefinition, args: Mapping[str, object]) -> list[str]:
+    """Return the paths of the files that a call edits, as the metadata of its tool say. Raises `InvalidArgument`."""
+    name = (tool_def.metadata or {}).get(EDITS)
+    if name is None:
+        return []
+    value = args.get(name)
+    paths = [value] if isinstance(value, (str, PathLike)) else value
+    if not isinstance(paths, (list, tuple)) or not all(isinstance(path, (str, PathLike)) for path in paths):
+        raise InvalidArgument(
+            f"{tool_def.name}: its metadata say that the argument {shown(name)} has the paths it edits, which "
+            f"{shown(value)} is not; name the argument that has them"
+        )
+    return [*map(str, paths)]
 
 
 def _drop_requests(messages: list[ModelMessage]) -> None:

@@ -184,7 +184,7 @@ class Run:
             contracts=self._contracts,
             on_answer=self._note,
         )
-        recorded = Recorded(self._store, self.session, agent=agent.name)
+        recorded = Recorded(self._store, self.session, agent=agent.name, retry_seconds=(), recovers=False)
         return Agent(
             model_of(agent.model.model_id),
             name=agent.name,

@@ -391,7 +391,7 @@ async def test_a_budget_is_asked_before_each_call_and_settled_with_what_the_answ
 
         statuses = [429, 500]
         for tokens in (22, None):
-            agent = Agent(FunctionModel(fail), capabilities=[Recorded(store)])
+            agent = Agent(FunctionModel(fail), capabilities=[Recorded(store, retry_seconds=())])
             with pytest.raises(ModelHTTPError):
                 await agent.run(conversation_id="c")
             left = await store.get_budget(budgets[0].id)

@@ -7,7 +7,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import is_dataclass, replace
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, cast
 from uuid import UUID
@@ -22,11 +22,12 @@ from pydantic_ai.usage import RunUsage
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from flue_py.adapters.common import as_message, id_of, key_of, shown_groups
+from flue_py.context.pipeline import Item
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.json import JsonObject, JsonValue, NamedTuple, decode_object, replace_lone_surrogates
 from flue_py.core.json import to_json as json_to_json
-from flue_py.core.kinds import MESSAGE, SYSTEM
+from flue_py.core.kinds import MESSAGE, SHOWN_KINDS, SYSTEM
 from flue_py.core.sessions import SessionInfo, call_id
 from flue_py.core.usage import PaidCall, billed_by, ledger_name, read_call, read_reported, usage_json
 from flue_py.errors import CorruptStore, InvalidArgument, InvalidEntry, shown
@@ -481,10 +482,13 @@ def message_by_hand(entry: Entry, names: dict[str, str]) -> JsonObject:
 
     Raises `InvalidArgument` for a role that the framework has no message for.
     """
-    message = as_message(ContextEntry(entry)).fields
+    return _by_hand(as_message(ContextEntry(entry)).fields, names, entry)
+
+
+def _by_hand(message: JsonObject, names: dict[str, str], entry: Entry | None) -> JsonObject:
     role = message.get("role")
     if message.get("timestamp") is None:
-        message["timestamp"] = entry.created_at.isoformat()
+        message["timestamp"] = (datetime.now(UTC) if entry is None else entry.created_at).isoformat()
     if role == "assistant":
         _note_calls(message, names)
         message["usage"] = usage_json(read_reported(message.get("usage")))
@@ -501,8 +505,9 @@ def message_by_hand(entry: Entry, names: dict[str, str]) -> JsonObject:
         message |= {"role": "system", "content": _text_of(message.get("content"))}
     if role == "user" or role in SYSTEM:
         return request_of([message], {})
+    where = "a step of the context" if entry is None else f"entry {entry.id!r}"
     raise InvalidArgument(
-        f"entry {entry.id!r}: pydantic-ai has no message of the role {shown(role)}; "
+        f"{where}: pydantic-ai has no message of the role {shown(role)}; "
         "load a fork of the session that does not have it"
     )
 
@@ -884,6 +889,35 @@ def messages_of(groups: Sequence[Group]) -> list[ModelMessage]:
     return [
         message if group.beside is None else cast("ModelMessage", repaired(message, group.beside.get("exact")))
         for group, message in zip(groups, read, strict=True)
+    ]
+
+
+def messages_sent(path: Sequence[Entry], items: Sequence[Item]) -> list[ModelMessage]:
+    """Return the items of a request made of a path as the framework's messages. O(size).
+
+    A message that no step has changed comes back value for value. Raises as `messages_of`.
+    """
+    unchanged = {item.entry_id for item in items if item.how is None}
+    group_of: dict[str | None, Group] = {}
+    for group in groups_of(path):
+        ids = [entry.id for entry in group.entries if entry.kind in SHOWN_KINDS]
+        if unchanged.issuperset(ids):
+            group_of |= dict.fromkeys(ids, group)
+    names: dict[str, str] = {}
+    sent: list[tuple[Group | None, JsonObject]] = []
+    for item in items:
+        of_item = group_of.get(item.entry_id)
+        if of_item is None:
+            entry = None if item.source is None else item.source.entry
+            sent.append((None, _by_hand(dict(item.message), names, entry)))
+        elif not sent or sent[-1][0] is not of_item:
+            sent.append((of_item, _dumped(of_item, names)))
+    read = _validated([message for _, message in sent])
+    return [
+        message
+        if of_item is None or of_item.beside is None
+        else cast("ModelMessage", repaired(message, of_item.beside.get("exact")))
+        for (of_item, _), message in zip(sent, read, strict=True)
     ]
 
 

@@ -1,0 +1,240 @@
+"""The requests of recorded runs: what is sent, requests that fail, tasks of tools, and files that tools edit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.adapters.needed import needs
+
+needs("agents", "pydantic_ai.conversation_store")
+
+from pydantic_ai import Agent
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.usage import RequestUsage
+
+import flue_py
+from flue_py.agents import Recorded
+from flue_py.compaction.settings import TriggerSettings
+from flue_py.errors import InvalidArgument, TaskDepthExceeded
+from flue_py.runtime.guard import CompactionGuard
+
+LIMIT = 20_000
+"""The characters that the window of the small model takes."""
+
+
+class Answers:
+    """A model that answers, or raises, a list one after the other, and notes what it was sent."""
+
+    def __init__(self, *answers: Any, limit: int | None = None) -> None:
+        self.answers = [*answers]
+        self.limit = limit
+        self.requests: list[list[ModelMessage]] = []
+
+    def __call__(self, messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+        self.requests.append(messages)
+        if self.limit is not None and (size := sum(map(len, texts(messages)))) > self.limit:
+            raise ModelHTTPError(400, "script", f"prompt is too long: {size} tokens > {self.limit} maximum")
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        parts = [TextPart(answer)] if isinstance(answer, str) else answer
+        return ModelResponse(parts=parts, usage=RequestUsage(input_tokens=10, output_tokens=1))
+
+    def agent(self, *tools: Any, recorded: Recorded, **options: Any) -> Agent[None, str]:
+        model = FunctionModel(self, model_name="script")
+        return Agent(model, tools=tools, capabilities=[recorded], **options)
+
+
+def texts(messages: list[ModelMessage]) -> list[str]:
+    return [str(part.content) for message in messages for part in message.parts if hasattr(part, "content")]
+
+
+def a_call(tool: str, call_id: str = "a", **args: Any) -> list[ToolCallPart]:
+    return [ToolCallPart(tool, args, call_id)]
+
+
+def look() -> str:
+    """Return a long text."""
+    return "word " * 2_000
+
+
+async def test_a_request_that_may_pass_is_made_again_after_2_and_4_seconds_and_no_other_is(tmp_path: Path) -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    async with flue_py.open(tmp_path / "a.db") as store:
+        for error, tries, waited in (
+            (ModelHTTPError(503, "script"), 2, [2.0, 4.0]),
+            (ModelHTTPError(529, "script"), 3, [2.0, 4.0]),
+            (ModelHTTPError(400, "script"), 1, []),
+            (ConnectionError("gone"), 1, [2.0]),
+        ):
+            waits.clear()
+            answers = Answers(*[error] * tries, "Yes.")
+            run = answers.agent(recorded=Recorded(store, sleep=sleep)).run("Well?", conversation_id=f"{error}")
+            if tries > len(waited):
+                with pytest.raises(ModelHTTPError):
+                    await run
+            else:
+                assert (await run).output == "Yes."
+            assert waits == waited
+            assert all(request == answers.requests[0] for request in answers.requests)
+            session = await store.open_session(f"{error}")
+            roles = [entry.role for entry in await session.get_active_path()]
+            assert roles == ["user", "assistant"][: 1 if tries > len(waited) else 2]
+
+
+async def test_a_request_that_overflows_is_compacted_once_then_cut_and_the_run_goes_on(tmp_path: Path) -> None:
+    async with flue_py.open(tmp_path / "a.db") as store:
+        # Turns that lie back: their compaction makes room.
+        for number in range(4):
+            answers = Answers(a_call("look", f"{number}"), f"Looked {number}.")
+            await answers.agent(look, recorded=Recorded(store)).run(f"Look {number}.", conversation_id="c")
+        small = Answers(a_call("look", "x"), "Done.", limit=LIMIT)
+        result = await small.agent(look, recorded=Recorded(store)).run("Once more.", conversation_id="c")
+        assert result.output == "Done."
+        session = await store.open_session("c")
+        path = await session.get_active_path()
+        assert [entry.kind for entry in path].count("compaction") == 1
+        assert (await store.verify()).problems == []
+        # The next run begins with the same context.
+        after = Answers("Still.", limit=LIMIT)
+        await after.agent(look, recorded=Recorded(store)).run("And?", conversation_id="c")
+        assert len(after.requests) == 1
+        assert texts(after.requests[0])[-2:] == ["Done.", "And?"]
+
+        # A turn that is too large by itself: its results are cut in the request alone.
+        many = [part for number in range(4) for part in a_call("look", f"{number}")]
+        small = Answers(many, "Done.", limit=LIMIT)
+        result = await small.agent(look, recorded=Recorded(store)).run("Look.", conversation_id="d")
+        assert result.output == "Done."
+        returned = [
+            part.content
+            for message in result.all_messages()
+            for part in message.parts
+            if part.part_kind == "tool-return"
+        ]
+        assert returned == [look()] * 4
+        assert max(map(len, texts(small.requests[-1]))) < len(look())
+
+        refused = Answers(many, "Done.", limit=LIMIT)
+        with pytest.raises(ModelHTTPError, match="prompt is too long"):
+            await refused.agent(look, recorded=Recorded(store, recovers=False)).run("Look.", conversation_id="e")
+        assert len(refused.requests) == 2
+
+
+async def test_settings_select_what_is_sent_and_a_guard_compacts_before_a_request(tmp_path: Path) -> None:
+    async with flue_py.open(tmp_path / "a.db") as store:
+        recorded = Recorded(store, context={"window": {"max_turn_age": 2}, "epoch_tokens": 0})
+        for number in range(5):
+            answers = Answers(f"Answer {number}. {look()}")
+            await answers.agent(recorded=recorded).run(f"Question {number}.", conversation_id="c")
+        sent = texts(answers.requests[0])
+        assert sent[-1] == "Question 4."
+        assert "Question 0." not in sent
+
+        def guard(session: flue_py.Session) -> CompactionGuard:
+            triggers = TriggerSettings(trigger_turns=3, keep_recent_turns=1, least_share=0.0)
+            return CompactionGuard(store, session, mode="intent", triggers=triggers)
+
+        answers = Answers("Answer 5.")
+        await answers.agent(recorded=Recorded(store, guard=guard)).run("Question 5.", conversation_id="c")
+        session = await store.open_session("c")
+        assert "compaction" in [entry.kind for entry in await session.get_active_path()]
+        assert "Question 0." not in texts(answers.requests[0])
+        assert texts(answers.requests[0])[-1] == "Question 5."
+
+
+class Lost(BaseException):
+    """The end of a process, for whoever is in it."""
+
+
+async def test_a_run_inside_a_tool_is_a_task_which_goes_on_when_its_call_is_made_again(tmp_path: Path) -> None:
+    async with flue_py.open(tmp_path / "a.db") as store:
+        inner = Answers(a_call("find", "f"), "Found.")
+        is_lost = True
+
+        async def find() -> str:
+            if is_lost:
+                raise Lost
+            return "it"
+
+        async def delegate() -> str:
+            return (await inner.agent(find, recorded=Recorded(store), name="finder").run("Find it.")).output
+
+        def outer(*answers: Any) -> Agent[None, str]:
+            agent = Answers(*answers).agent(recorded=Recorded(store), name="boss")
+            agent.tool_plain(delegate, metadata={"may_repeat": True})
+            return agent
+
+        with pytest.raises(Lost):
+            await outer(a_call("delegate")).run("Go.", conversation_id="c", run_id="r")
+        session = await store.open_session("c")
+        [link] = await session.tasks.links()
+        assert link.status == "failed"
+        is_lost = False
+        result = await outer("Done.").run("Go.", conversation_id="c", run_id="r")
+        assert result.output == "Done."
+        [link] = await session.tasks.links()
+        assert (link.status, link.summary) == ("done", "Found.")
+        task = await store.get_session(link.child_id)
+        assert task is not None
+        assert [entry.role for entry in await task.get_active_path() if entry.kind == "message"] == [
+            "user", "assistant", "toolResult", "assistant",
+        ]  # fmt: skip
+        assert (await store.usage(session, tasks=True)).total.output == 4
+        assert (await store.verify()).problems == []
+
+
+async def test_tasks_are_no_deeper_than_4(tmp_path: Path) -> None:
+    async with flue_py.open(tmp_path / "a.db") as store:
+
+        async def deeper() -> str:
+            agent = Answers(a_call("deeper"), "Up.").agent(deeper, recorded=Recorded(store))
+            return (await agent.run("Down.")).output
+
+        agent = Answers(a_call("deeper"), "Up.").agent(deeper, recorded=Recorded(store))
+        with pytest.raises(TaskDepthExceeded):
+            await agent.run("Down.", conversation_id="c")
+        session, depth = await store.open_session("c"), 0
+        while links := await session.tasks.links():
+            assert [link.status for link in links] == ["failed"]
+            below = await store.get_session(links[0].child_id)
+            assert below is not None
+            session, depth = below, depth + 1
+        assert depth == 4
+
+
+async def test_files_that_tools_edit_go_back_with_the_leaf(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    path = folder / "app.py"
+    path.write_text("one\n")
+
+    def write(target: str) -> str:
+        path.write_text("two\n")
+        return f"wrote {target}"
+
+    async with flue_py.open(tmp_path / "a.db") as store:
+
+        async def run(metadata: dict[str, Any], name: str) -> flue_py.Session:
+            agent = Answers(a_call("write", target="app.py"), "Done.").agent(recorded=Recorded(store, files=folder))
+            agent.tool_plain(write, metadata=metadata)
+            await agent.run("Write.", conversation_id=name)
+            return await store.open_session(name)
+
+        session = await run({"edits": "target"}, "c")
+        [tracked] = [entry for entry in await session.get_active_path() if entry.role == "user"]
+        restored = await session.files.restore(tracked.parent_id, root=folder)
+        assert [change.name for change in restored.changes] == ["app.py"]
+        assert path.read_text() == "one\n"
+        with pytest.raises(InvalidArgument, match="write: its metadata say that the argument 'file' has the paths"):
+            await run({"edits": "file"}, "d")
+        assert path.read_text() == "one\n"
