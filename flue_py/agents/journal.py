@@ -234,7 +234,7 @@ class Journal:
         return picodollars_to_usd(sum(known)) if len(known) == len(calls) else None
 
     async def edit(self, paths: Sequence[str], root: str | PathLike[str] | None, *, is_over: bool = False) -> None:
-        """Back up files that a tool is about to edit, or commit what it has made of them."""
+        """Back up files that a tool is about to edit, or commit how they are after it."""
         files = self.session.files
         async with self._turn:
             if is_over:

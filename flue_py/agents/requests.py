@@ -1,4 +1,4 @@
-"""The requests of a run: what is sent of its session, and whether one that failed is made once more."""
+"""The requests of a run: the part of its session that is sent, and a second try of one that failed."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class Requests:
     async def is_to_repeat(self, error: Exception, messages: list[ModelMessage]) -> bool:
         """Return whether a request that failed is made once more; wait or make room before that.
 
-        An overflow has the session compacted once, and is then met with less of the results of tools. What may pass by
-        itself is tried again after the seconds of the plan.
+        An overflow has the session compacted once, and is then met with less of the results of tools. An error
+        that may pass by itself is tried again after the seconds of the plan.
         """
         overflow = _overflow_of(error)
         if overflow is None:
