@@ -303,6 +303,8 @@ def _function(reference: str) -> Callable[..., object]:
         function: object = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise InvalidArgument(f"{reference}: {error}; it is looked for where Python looks for modules") from error
+    except Exception as error:
+        raise InvalidArgument(f"{reference}: its module raises {type(error).__name__}: {error}") from error
     if not callable(function):
         raise InvalidArgument(f"{reference}: it is no function")
     return function

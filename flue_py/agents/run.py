@@ -113,6 +113,18 @@ class _Stop(Exception):
         super().__init__(reason)
 
 
+def check(config: RunConfig, model_of: Callable[[str], Model] = infer_model) -> None:
+    """Import the functions of a configuration and open its models, as a run does, and send nothing.
+
+    Raises `InvalidArgument` for functions that cannot be imported, and the errors of ``model_of``.
+    """
+    contracts = [contract.function for contract in config.contracts.values()]
+    tools = [reference for agent in config.agents for reference in agent.tools]
+    functions(filter(None, [config.selection.function, *contracts, *tools]))
+    for agent in config.agents:
+        model_of(agent.model.model_id)
+
+
 class Requests(AbstractCapability[Any]):
     """Sends an agent what its settings leave of the session, guarded: compacted when that is due, cut if it overflows.
 
@@ -275,7 +287,7 @@ class Run:
         if state is not None:
             position = await self._moved(position, state, answer)
         elif self._select:
-            chosen = self._select[0]([each.name for each in self._config.agents], agent.name, answer)
+            chosen = await self._chosen(agent, answer)
             following = self._config.agent(chosen if isinstance(chosen, str) else None)
             if chosen is not None and following is None:
                 raise InvalidArgument(f"{self._config.selection.function}: there is no agent {chosen!r}")
@@ -285,6 +297,15 @@ class Run:
             position = replace(position, next=_after(self._config.agents, agent).name)
         reason = self._config.termination.reason(agent.name, answer, turn)
         return position if reason is None else replace(position, is_complete=reason)
+
+    async def _chosen(self, agent: AgentConfig, answer: str) -> object:
+        """Return what the function says that selects. Raises `_Stop` if it fails: the next run calls it again."""
+        try:
+            chosen = self._select[0]([each.name for each in self._config.agents], agent.name, answer)
+            return await chosen if isinstance(chosen, Awaitable) else chosen
+        except Exception as error:
+            words = f"{self._config.selection.function}: {type(error).__name__}: {error}"[:_MOST_ERROR]
+            raise _Stop("failed", words, error) from error
 
     async def _moved(self, position: Position, state: State, answer: str) -> Position:
         if not state.transitions:
@@ -401,7 +422,12 @@ async def begin(store: Store, task: str, *, folder: Path, config_path: str | Non
 
 
 async def say(session: Session, text: str) -> None:
-    """Append the words of a person to a run, which goes on with them, in any process, also if it was complete."""
+    """Append the words of a person to a run, which goes on with them, in any process, also if it was complete.
+
+    Raises `InvalidEntry` for words that are empty.
+    """
+    if not text.strip():
+        raise InvalidEntry("task: it is empty, and nothing was said")
     await session.append_message({"role": "user", "content": text, "agentName": HUMAN}, source="prompt")
     await session.set_completed(None)
 

@@ -33,8 +33,11 @@ from flue_py.system import in_full
 from flue_py.transfer.export import write_transcript
 
 if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
     from flue_py import models
     from flue_py.agents import config as configs
+    from flue_py.agents import lease as leases
     from flue_py.agents import presets
     from flue_py.agents import run as runs
     from flue_py.agents.config import RunConfig
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 else:
     models = lazy_module("flue_py.models")
     configs = lazy_module("flue_py.agents.config")
+    leases = lazy_module("flue_py.agents.lease")
     presets = lazy_module("flue_py.agents.presets")
     runs = lazy_module("flue_py.agents.run")
 
@@ -138,7 +142,8 @@ def run(
     """Run the agents of CONFIG, a file of YAML or JSON, on TASK, until they are done.
 
     Every step is stored before it has effects: a run that ends in any way goes on with --resume, also with another
-    CONFIG, and with a TASK that is said in addition. A complete run goes on with a TASK alone. Functions of CONFIG are
+    CONFIG, and with a TASK that is said in addition. A complete run goes on with a TASK alone; the one argument beside
+    --resume is a CONFIG if it is a file or ends with .json, .yaml or .yml. Functions of CONFIG are
     imported, also from its own folder. The answer of a person may come from elsewhere: flue-py append ID TEXT.
 
     At the end the chart of the contexts is written to .flue-py/logs in the folder of the agents. Exit codes: 0 if the
@@ -152,6 +157,8 @@ def run(
     if find_spec("pydantic_ai") is None:
         raise MissingExtra("agents", "flue-py run")
     folder = Path(absolute(work_dir or "."))
+    if resume is not None and config is not None and task is None and not _is_config(config):
+        config, task = None, config
     settings = None if config is None else _config(config)
     if check and settings is not None:
         names = [agent.name for agent in settings.agents]
@@ -164,15 +171,26 @@ def run(
         elif place.is_file:
             make_private_folder(Path(place.target).parent)
         async with cli.opening(place, threads=None) as store:
-            if resume is None:
+            earlier = None if resume is None else await _resumed(store, resume, text)
+            chosen = settings or _config((None if earlier is None else earlier.info.config_path) or "")
+            # Nothing is begun or said that cannot go on.
+            runs.check(chosen, _model_of)
+            if earlier is None:
                 session = await runs.begin(store, text or "", folder=folder, config_path=absolute(config or ""))
             else:
-                session = await _resumed(store, resume, text)
-            chosen = settings or _config(session.info.config_path or "")
+                session = earlier
+                if text is not None:
+                    async with leases.leased(store, session):
+                        await runs.say(session, text)
             return await _run(store, session, chosen, place, SimpleNamespace(**options))
 
     options = {"folder": folder, "as_json": as_json, "hitl": hitl, "ci": ci, "output": output}
     return asyncio.run(work())
+
+
+def _is_config(text: str) -> bool:
+    """Return whether the one argument beside --resume is a CONFIG; otherwise it is a TASK."""
+    return text.endswith((".json", ".yaml", ".yml")) or Path(absolute(text)).is_file()
 
 
 def _config(path: str) -> RunConfig:
@@ -185,6 +203,10 @@ def _config(path: str) -> RunConfig:
     return config
 
 
+def _model_of(name: str) -> Model:
+    return models.client_of(name, {})
+
+
 def _text_in(file: str) -> str:
     try:
         return Path(in_full(file)).read_text(encoding="utf-8")
@@ -193,11 +215,9 @@ def _text_in(file: str) -> str:
 
 
 async def _resumed(store: Store, name: str, text: str | None) -> Session:
-    """Return the session of a run, with a further task. Raises `SessionNotFound`, `InvalidArgument`."""
+    """Return the session of a run that goes on. Raises `SessionNotFound`, and `InvalidArgument` if it is complete."""
     session = await store.find_session(name or await _chosen(store))
-    if text is not None:
-        await runs.say(session, text)
-    elif session.info.completed_us is not None:
+    if text is None and session.info.completed_us is not None:
         raise InvalidArgument(f"run {session.id} is complete; give a TASK to go on with it")
     return session
 
@@ -230,6 +250,7 @@ async def _run(store: Store, session: Session, config: RunConfig, place: Place, 
         config,
         session,
         folder=options.folder,
+        model_of=_model_of,
         summarizer=None if name is None else models.open_model(name),
         tell=tell,
         ask=cli.ask_line if options.hitl else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from tests.adapters.needed import needs
 needs("agents", "pydantic_ai.conversation_store", "openai")
 
 import flue_py
+from flue_py.agents.lease import leased
 from flue_py.cli import main
 from tests.models.servers import KEY, Answer, completion, provider
 from tests.tables import inputs
@@ -26,6 +28,11 @@ from tests.tables import inputs
 def divide() -> str:
     """Fail as nobody expects."""
     return str(1 / 0)
+
+
+def choose(*_: object) -> str:
+    """Fail to say who is next."""
+    return divide()
 
 
 def die() -> str:
@@ -48,6 +55,7 @@ ROWS: list[tuple[dict[str, Any], list[str], int, str]] = [
     ({"Contracts": {"Built": {"Files": ["out.txt"]}}}, ["--ci"], 2, "complete"),
     ({"MaxTotalTokens": 1}, [], 8, "tokens"),
     (FAILING, [], 1, "failed"),
+    ({"Selection": {"Type": "function", "Function": "tests.agents.test_run_command:choose"}}, [], 1, "failed"),
 ]
 
 
@@ -122,3 +130,59 @@ def test_a_call_without_a_task_or_a_configuration_is_refused(missing: str, tmp_p
     done = CliRunner().invoke(main, call)
     assert done.exit_code == 2
     assert missing in done.output
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"model": "nowhere:m"}, "'nowhere:m' is not a model that can be opened"),
+    ({"model": "openai:gpt-5"}, "OPENAI_API_KEY"),
+    ({"A": {"Tools": ["tests.nowhere:tool"]}}, "tests.nowhere:tool"),
+    ({"A": {"Tools": ["wrong_module:tool"]}}, "wrong_module:tool: its module raises SyntaxError"),
+]
+
+
+@inputs("fields, words", REFUSED)
+def test_nothing_is_begun_or_said_that_cannot_go_on(
+    fields: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "wrong_module.py").write_text("def tool(: pass")
+    call = ["--db", str(tmp_path / "s.db"), "run"]
+    asyncio.run(_begun(tmp_path))
+    for more in ([], ["--resume", "begun"]):
+        done = CliRunner().invoke(main, [*call, config(tmp_path, "A", **fields), "More.", *more])
+        assert (done.exit_code, words in done.output) == (1, True), done.output
+    with flue_py.sync.open(tmp_path / "s.db") as store:
+        assert [info.first_message for info in store.list_sessions().sessions] == ["Go."]
+        assert len(store.find_session("begun").get_active_path()) == 1
+
+
+async def _begun(folder: Path) -> None:
+    async with flue_py.open(folder / "s.db") as store:
+        session = await store.create_session(id="begun", metadata={"run": True}, config_path=str(folder / "team.json"))
+        await session.append_message({"role": "user", "content": "Go."})
+
+
+def test_a_task_alone_goes_on_with_a_run_unless_another_process_runs_it(tmp_path: Path) -> None:
+    path = config(tmp_path, "A")
+    call = ["--db", str(tmp_path / "s.db"), "run", "--resume", "begun", "--work-dir", str(tmp_path)]
+    asyncio.run(_begun(tmp_path))
+
+    async def busy() -> list[int]:
+        async with flue_py.open(tmp_path / "s.db") as store:
+            session = await store.find_session("begun")
+            async with leased(store, session):
+                return [
+                    (await asyncio.to_thread(CliRunner().invoke, main, [*call, *more])).exit_code
+                    for more in (["More."], [path, "More."])
+                ]
+
+    assert asyncio.run(busy()) == [7, 7]
+    assert CliRunner().invoke(main, [*call, " "]).exit_code == 9
+    done = CliRunner().invoke(main, [*call, "At last."])
+    assert (done.exit_code, "complete" in done.output) == (0, True), done.output
+    with flue_py.sync.open(tmp_path / "s.db") as store:
+        texts = [
+            entry.fields["content"] for entry in store.find_session("begun").get_active_path() if entry.role == "user"
+        ]
+    assert texts == ["Go.", "At last.", "It is your turn, A."]
