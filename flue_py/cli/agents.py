@@ -256,7 +256,12 @@ async def _run(store: Store, session: Session, config: RunConfig, place: Place, 
         ask=cli.ask_line if options.hitl else None,
     )
     tell(f"session {session.id}", "dim")
-    report = await run.go()
+    try:
+        report = await run.go()
+    except BaseException:
+        # Ctrl-C, too: what was done stays.
+        cli.tell(_resume_line(session.id))
+        raise
     dump = _dump(place, report) if report.outcome == "failed" and report.error is not None else None
     if report.outcome != "complete":
         for line in _advice(report, dump):
@@ -280,7 +285,11 @@ def _advice(report: RunReport, dump: str | None) -> list[str]:
         lines += _COMPACTION
     if dump is not None:
         lines.append(f"Crash dump: {dump}")
-    return [*lines, f"Resume with: flue-py run --resume {report.session_id}"]
+    return [*lines, _resume_line(report.session_id)]
+
+
+def _resume_line(session_id: str) -> str:
+    return f"Resume with: flue-py run --resume {session_id}"
 
 
 def _dump(place: Place, report: RunReport) -> str | None:

@@ -123,7 +123,12 @@ def problem(path: str, status: int, code: str, detail: str, remedy: str, **more:
     if path.startswith(CONVERSATIONS):
         named = _PARAMETER.search(detail) if status == 400 else None
         kind = "server_error" if status >= 500 else "invalid_request_error"
-        fields = {"message": f"{detail} {remedy}", "type": kind, "param": (named and named[1]) or (named and named[2])}
+        sentence = detail if detail.endswith((".", "!", "?")) else f"{detail}."
+        fields = {
+            "message": f"{sentence} {remedy}",
+            "type": kind,
+            "param": (named and named[1]) or (named and named[2]),
+        }
         return Response(msgspec.json.encode({"error": {**fields, "code": code}}), status, headers, "application/json")
     document = {
         "type": "about:blank",

@@ -102,6 +102,11 @@ def _checked_ids(items: Sequence[JsonObject]) -> list[str]:
         item_id, kind = item.get("id"), item.get("type")
         if not isinstance(kind, str) and not (kind is None and isinstance(item.get("role"), str)):
             raise InvalidArgument(f"items[{number}].type: an item has a type, or the role of a message")
+        if _type_of(item) == "message":
+            if not isinstance(item.get("role"), str):
+                raise InvalidArgument(f"items[{number}].role: a message has a role, such as user")
+            if not isinstance(item.get("content"), (str, list)):
+                raise InvalidArgument(f"items[{number}].content: a message has a text, or a list of parts")
         if item_id is None:
             continue
         if not isinstance(item_id, str) or not _ID.fullmatch(item_id) or item_id in (".", ".."):

@@ -168,16 +168,17 @@ def test_a_task_alone_goes_on_with_a_run_unless_another_process_runs_it(tmp_path
     call = ["--db", str(tmp_path / "s.db"), "run", "--resume", "begun", "--work-dir", str(tmp_path)]
     asyncio.run(_begun(tmp_path))
 
-    async def busy() -> list[int]:
+    async def busy() -> list[tuple[int, bool]]:
         async with flue_py.open(tmp_path / "s.db") as store:
             session = await store.find_session("begun")
             async with leased(store, session):
-                return [
-                    (await asyncio.to_thread(CliRunner().invoke, main, [*call, *more])).exit_code
-                    for more in (["More."], [path, "More."])
+                done = [
+                    await asyncio.to_thread(CliRunner().invoke, main, [*call, *more])
+                    for more in (["More."], [path, "More."], [path])
                 ]
+                return [(each.exit_code, "Resume with: flue-py run --resume begun" in each.stderr) for each in done]
 
-    assert asyncio.run(busy()) == [7, 7]
+    assert asyncio.run(busy()) == [(7, False), (7, False), (7, True)]
     assert CliRunner().invoke(main, [*call, " "]).exit_code == 9
     done = CliRunner().invoke(main, [*call, "At last."])
     assert (done.exit_code, "complete" in done.output) == (0, True), done.output

@@ -157,6 +157,14 @@ def test_a_retry_is_done_once_and_an_id_is_there_once(client: openai.OpenAI) -> 
         ("POST /conversations", {"metadata": {"k": "v" * 513}}, 400, "InvalidArgument", "metadata[...]"),
         ("POST /conversations", {"items": [{"role": "user"}], "x": 1}, 400, "InvalidArgument", None),
         ("POST /conversations", {"items": [{"content": "x"}]}, 400, "InvalidArgument", "items[0].type"),
+        ("POST /conversations", {"items": [{"type": "message"}]}, 400, "InvalidArgument", "items[0].role"),
+        (
+            "POST /conversations",
+            {"items": [{"role": "user", "content": None}]},
+            400,
+            "InvalidArgument",
+            "items[0].content",
+        ),
         ("POST /conversations", {"items": [{"type": "t", "id": "a/b"}]}, 400, "InvalidArgument", "items[0].id"),
         ("POST /conversations", {"items": [{"type": "t", "id": "a"}] * 2}, 400, "InvalidArgument", "items[1].id"),
         ("GET /conversations/none", None, 404, "SessionNotFound", None),
@@ -175,6 +183,7 @@ def test_a_wrong_request_gets_an_error_of_openai_s_form(
     with pytest.raises(openai.APIStatusError) as wrong:
         client.request(object, openai._models.FinalRequestOptions(method=method, url=path, json_data=body))
     assert refused(wrong.value) == (status, code, param)
+    assert status != 400 or ". Change the request; nothing was changed." in wrong.value.message
     stranger = openai.OpenAI(**options(server) | {"api_key": "x" * 16})
     with stranger, pytest.raises(openai.AuthenticationError) as unknown:
         stranger.conversations.retrieve(name)
