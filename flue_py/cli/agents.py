@@ -87,15 +87,8 @@ def repl(
         cli.require_database(place)
     from flue_py.cli.terminal import talk
 
-    talk(
-        cli.opening(place, threads=None),
-        model,
-        base_url=base_url,
-        resume=resume,
-        replay=replay,
-        tools=allow_tools,
-        scope=scope,
-    )
+    opening = cli.opening(place, threads=None)
+    asyncio.run(talk(opening, model, base_url=base_url, resume=resume, replay=replay, tools=allow_tools, scope=scope))
     return Answer()
 
 

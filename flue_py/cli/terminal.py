@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 
@@ -24,7 +23,7 @@ from flue_py.runtime.conversation import Conversation
 from flue_py.sessions.store import Store
 
 
-def talk(
+async def talk(
     opening: AbstractAsyncContextManager[Store],
     model: str | None,
     *,
@@ -35,18 +34,6 @@ def talk(
     scope: str | None,
 ) -> None:
     """Talk until the person leaves, in a new session or in ``resume``. Raises as `Store.find_session`, `open_model`."""
-    asyncio.run(_talk(opening, model, partial(_opened, base_url=base_url), resume, replay, tools, scope))
-
-
-async def _talk(
-    opening: AbstractAsyncContextManager[Store],
-    model: str | None,
-    open_model: Callable[[str], Opened],
-    resume: str | None,
-    replay: int,
-    tools: bool,
-    scope: str | None,
-) -> None:
     # It would stand between the first message and its answer.
     os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")
     async with opening as whole:
@@ -55,6 +42,7 @@ async def _talk(
         name = model or (session and model_in(session)) or os.environ.get("FLUE_PY_MODEL")
         if not name:
             raise InvalidArgument("model: say --model PROVIDER:MODEL, or set FLUE_PY_MODEL; test needs no network")
+        open_model = partial(_opened, base_url=base_url)
         opened = open_model(name)
         if session is None:
             session = await store.create_session(cwd=os.getcwd(), scope=scope)

@@ -123,12 +123,8 @@ def problem(path: str, status: int, code: str, detail: str, remedy: str, **more:
     if path.startswith(CONVERSATIONS):
         named = _PARAMETER.search(detail) if status == 400 else None
         kind = "server_error" if status >= 500 else "invalid_request_error"
-        sentence = detail if detail.endswith((".", "!", "?")) else f"{detail}."
-        fields = {
-            "message": f"{sentence} {remedy}",
-            "type": kind,
-            "param": (named and named[1]) or (named and named[2]),
-        }
+        param = named and (named[1] or named[2])
+        fields = {"message": f"{detail.removesuffix('.')}. {remedy}", "type": kind, "param": param}
         return Response(msgspec.json.encode({"error": {**fields, "code": code}}), status, headers, "application/json")
     document = {
         "type": "about:blank",

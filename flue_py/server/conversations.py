@@ -100,13 +100,9 @@ def _checked_ids(items: Sequence[JsonObject]) -> list[str]:
     ids: list[str] = []
     for number, item in enumerate(items):
         item_id, kind = item.get("id"), item.get("type")
-        if not isinstance(kind, str) and not (kind is None and isinstance(item.get("role"), str)):
-            raise InvalidArgument(f"items[{number}].type: an item has a type, or the role of a message")
-        if _type_of(item) == "message":
-            if not isinstance(item.get("role"), str):
-                raise InvalidArgument(f"items[{number}].role: a message has a role, such as user")
-            if not isinstance(item.get("content"), (str, list)):
-                raise InvalidArgument(f"items[{number}].content: a message has a text, or a list of parts")
+        is_message = isinstance(item.get("role"), str) and isinstance(item.get("content"), (str, list))
+        if not is_message if kind in (None, "message") else not isinstance(kind, str):
+            raise InvalidArgument(f"items[{number}]: an item has a type, and a message a role and a content")
         if item_id is None:
             continue
         if not isinstance(item_id, str) or not _ID.fullmatch(item_id) or item_id in (".", ".."):

@@ -36,18 +36,15 @@ COUNTS = {
 }  # fmt: skip
 PURE = {"compaction_prepare", "serialize", "tokens"}
 LENGTHY = ("history_random", "history_long")
+SHORT = [suite for suite in COUNTS if suite not in PURE and suite not in LENGTHY]
 RUNS = [
     *((suite, "memory") for suite in COUNTS),
-    *((suite, "sqlite") for suite in COUNTS if suite not in PURE and suite not in LENGTHY),
+    *((suite, "sqlite") for suite in SHORT),
     *(pytest.param(suite, "sqlite", marks=pytest.mark.thorough) for suite in LENGTHY),
     *(pytest.param(suite, "aiosqlite", marks=pytest.mark.thorough) for suite in ("history_hand", "lifecycle")),
     # The same deletions as on a file, slower.
     pytest.param("delete_tree", "aiosqlite", marks=pytest.mark.slow),
-    *(
-        pytest.param(suite, "postgres", marks=pytest.mark.thorough)
-        for suite in COUNTS
-        if suite not in PURE and suite not in LENGTHY
-    ),
+    *(pytest.param(suite, "postgres", marks=pytest.mark.thorough) for suite in SHORT),
     # Half a minute of round trips each.
     *(pytest.param(suite, "postgres", marks=pytest.mark.slow) for suite in LENGTHY),
 ]

@@ -102,8 +102,6 @@ NEEDED_BY = {
     "agents": "openai-agents",
     "google": "google-adk",
     "langchain_core": "langgraph-checkpoint",
-    "langgraph": "langgraph-checkpoint",
-    "openai": "openai-agents",
     "opentelemetry": "opentelemetry-sdk",
     "ormsgpack": "langgraph-checkpoint",
     "pydantic_ai": "pydantic-ai-slim",

@@ -156,15 +156,8 @@ def test_a_retry_is_done_once_and_an_id_is_there_once(client: openai.OpenAI) -> 
     [
         ("POST /conversations", {"metadata": {"k": "v" * 513}}, 400, "InvalidArgument", "metadata[...]"),
         ("POST /conversations", {"items": [{"role": "user"}], "x": 1}, 400, "InvalidArgument", None),
-        ("POST /conversations", {"items": [{"content": "x"}]}, 400, "InvalidArgument", "items[0].type"),
-        ("POST /conversations", {"items": [{"type": "message"}]}, 400, "InvalidArgument", "items[0].role"),
-        (
-            "POST /conversations",
-            {"items": [{"role": "user", "content": None}]},
-            400,
-            "InvalidArgument",
-            "items[0].content",
-        ),
+        ("POST /conversations", {"items": [{"content": "x"}]}, 400, "InvalidArgument", "items[0]"),
+        ("POST /conversations", {"items": [{"role": "user"}]}, 400, "InvalidArgument", "items[0]"),
         ("POST /conversations", {"items": [{"type": "t", "id": "a/b"}]}, 400, "InvalidArgument", "items[0].id"),
         ("POST /conversations", {"items": [{"type": "t", "id": "a"}] * 2}, 400, "InvalidArgument", "items[1].id"),
         ("GET /conversations/none", None, 404, "SessionNotFound", None),
