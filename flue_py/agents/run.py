@@ -360,8 +360,8 @@ class Run:
         if isinstance(error, FlueError):
             raise error
         status = error.status_code if isinstance(error, ModelHTTPError) else None
-        if status == 429:
-            seconds = _retry_after(error)
+        if isinstance(error, ModelHTTPError) and status == 429:
+            seconds = error.retry_after
             if seconds is None or seconds > _LONGEST_WAIT:
                 raise _Stop("rate_limited", words, error) from error
             self._tell(f"the provider limits the rate; waiting for {seconds + _WAIT_BESIDE:g} seconds", "yellow")
@@ -450,15 +450,6 @@ def _is_last_answer(entry: Entry) -> bool:
 
 def _after(agents: Sequence[AgentConfig], agent: AgentConfig | None) -> AgentConfig:
     return agents[0] if agent is None else agents[(agents.index(agent) + 1) % len(agents)]
-
-
-def _retry_after(error: Exception) -> float | None:
-    headers = getattr(error, "headers", None) or {}
-    try:
-        seconds = float(headers.get("retry-after", ""))
-    except ValueError:
-        return None
-    return seconds if 0 <= seconds < float("inf") else None
 
 
 async def _verdict(contract: Contract, folder: Path, checks: Sequence[Callable[..., object]]) -> Verdict:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.toolsets import FunctionToolset
 
+from flue_py.agents.recorded import MAY_REPEAT
 from flue_py.core.files import FileContent, text_of
 from flue_py.db.folder import Folder
 from flue_py.errors import FlueError, InvalidArgument, StoreUnavailable, UnreadableFile
@@ -48,7 +49,7 @@ class FolderTools:
     def toolset(self) -> FunctionToolset[object]:
         """Return the tools: ``read``, ``write``, ``edit`` and ``shell``."""
         tools: FunctionToolset[object] = FunctionToolset()
-        tools.add_function(self.read, metadata={"may_repeat": True})
+        tools.add_function(self.read, metadata={MAY_REPEAT: True})
         # Edits of one file at the same time would undo each other.
         for tool in (self.write, self.edit, self.shell):
             tools.add_function(tool, sequential=True)
@@ -151,7 +152,7 @@ class SessionTools:
             self.repl_session_read_log,
             self.compact_conversation,
         ):
-            tools.add_function(tool, metadata={"may_repeat": True})
+            tools.add_function(tool, metadata={MAY_REPEAT: True})
         return tools
 
     async def repl_session_current(self) -> dict[str, str]:
