@@ -18,7 +18,7 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, BinaryIO, Generic, ParamSpec, TypeVar
 
-from flue_py.errors import InvalidArgument, MissingExtra, shown
+from flue_py.errors import InvalidArgument, MissingExtra, UnreadableFile, shown
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Holding the cycle collector off while thousands of rows or messages become objects, none of which is a cycle.
@@ -181,6 +181,20 @@ def read_beginning(path: Path, most: int) -> bytes | None:
         return None
     with opened:
         return opened.read(most)
+
+
+def read_whole(path: Path, most: int) -> bytes:
+    """Return the bytes of a file. Raises `UnreadableFile` for one that is larger than ``most``, or cannot be read."""
+    try:
+        data = read_beginning(path, most + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UnreadableFile(f"{shown(str(path))} cannot be read: {reason}") from error
+    if data is None:
+        raise UnreadableFile(f"{shown(str(path))} is not a file")
+    if len(data) > most:
+        raise UnreadableFile(f"{shown(str(path))} has more than {most:,} bytes")
+    return data
 
 
 ZSTD = b"\x28\xb5\x2f\xfd"

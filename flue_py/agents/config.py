@@ -18,8 +18,8 @@ from pydantic.alias_generators import to_pascal
 from pydantic_core import PydanticCustomError
 
 from flue_py.context.settings import AtLeastOne, ContextSource, ContextWindow, Count, Flag, Name, SettingsModel, Share
-from flue_py.errors import InvalidArgument, MissingExtra, UnreadableFile, shown
-from flue_py.system import in_full, read_beginning
+from flue_py.errors import InvalidArgument, MissingExtra, shown
+from flue_py.system import in_full, read_whole
 
 _MOST_BYTES = 1_000_000
 _NAMES = ConfigDict(alias_generator=to_pascal, populate_by_name=True)
@@ -261,13 +261,7 @@ def read_config(path: str | PathLike[str]) -> RunConfig:
     ``agents``.
     """
     place = in_full(fspath(path))
-    try:
-        data = read_beginning(Path(place), _MOST_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UnreadableFile(f"{shown(place)} cannot be read: {reason}") from error
-    if data is None or len(data) > _MOST_BYTES:
-        raise UnreadableFile(f"{shown(place)} is no file of at most {_MOST_BYTES:,} bytes")
+    data = read_whole(Path(place), _MOST_BYTES)
     value = _parsed(data, place)
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise InvalidArgument(f"{place}: should be an object with Agents, not {shown(value)}")

@@ -35,13 +35,13 @@ from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.kinds import message_text
 from flue_py.core.model import Model as CompactionModel
 from flue_py.db.folder import Folder
-from flue_py.errors import FlueError, UnreadableFile, shown
+from flue_py.errors import FlueError
 from flue_py.render.lines import counted, one_line, printable, text_of
 from flue_py.render.tools import call_line, read_call
 from flue_py.render.views import bill_lines, budget_lines, minute
 from flue_py.runtime.conversation import BY, COMMANDS, Command, Conversation, run_command
 from flue_py.sessions.session import Session
-from flue_py.system import read_beginning
+from flue_py.system import read_whole
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -202,7 +202,6 @@ class Repl:
 
     async def _answered(self, prompt: Prompt) -> object:
         store, session, folder = self.conversation.store, self.session, Folder(self.folder)
-        await session.files.checkpoint(root=folder.path)
         own = SessionTools(self.conversation, self._model.name, self._have_compacted).toolset()
         coding = FolderTools(session, folder).toolset()
         agent = Agent(
@@ -210,7 +209,7 @@ class Repl:
             name=NAME,
             instructions=self._instructions,
             toolsets=[own, coding.approval_required(lambda ctx, tool, arguments: not self._may(tool.name))],
-            capabilities=[Recorded(store, session), HandleDeferredToolCalls(self._permit)],
+            capabilities=[Recorded(store, session, files=folder.path), HandleDeferredToolCalls(self._permit)],
         )
         return await agent.run(prompt, conversation_id=self.session.id, event_stream_handler=self._show)
 
@@ -310,7 +309,7 @@ class Repl:
         media_type = mimetypes.guess_type(path.name)[0] or ""
         if not argument or not media_type.startswith("image/"):
             return f"Usage: {self.commands['image'].usage}; a picture has a name such as plan.png."
-        data = await asyncio.to_thread(_bytes_in, path)
+        data = await asyncio.to_thread(read_whole, path, _MOST_BYTES)
         self._pictures.append(BinaryContent(data, media_type=media_type, identifier=path.name))
         return f"{path.name} ({media_type}, {len(data):,} bytes) goes with your next message."
 
@@ -379,13 +378,3 @@ def _prompt_of(message: JsonObject) -> Prompt:
     """Return a stored message of a person as the framework takes it."""
     parts = [part for request in to_pydantic_ai([message]).messages for part in request.parts]
     return next((part.content for part in parts if isinstance(part, UserPromptPart)), "")
-
-
-def _bytes_in(path: Path) -> bytes:
-    try:
-        data = read_beginning(path, _MOST_BYTES + 1)
-    except OSError as error:
-        raise UnreadableFile(f"{shown(str(path))} cannot be read: {error.strerror or error}") from error
-    if data is None or len(data) > _MOST_BYTES:
-        raise UnreadableFile(f"{shown(str(path))} is no plain file, or has more than {_MOST_BYTES:,} bytes")
-    return data

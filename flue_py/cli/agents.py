@@ -22,14 +22,14 @@ from flue_py.cli.main import Place, absolute
 from flue_py.core.json import JsonObject
 from flue_py.core.sessions import SessionInfo
 from flue_py.db.files import make_private_folder, write_private, write_whole
-from flue_py.errors import FlueError, InvalidArgument, MissingExtra, SessionNotFound
+from flue_py.errors import FlueError, InvalidArgument, MissingExtra, SessionNotFound, UnreadableFile
 from flue_py.lazy import lazy_module
 from flue_py.render.lines import Line, counted, one_line
 from flue_py.render.views import bill_lines
 from flue_py.runtime.conversation import REPLAYED_TURNS
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
-from flue_py.system import in_full
+from flue_py.system import in_full, read_whole
 from flue_py.transfer.export import write_transcript
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ def repl(
 _CODES = {"complete": 0, "paused": 0, "rate_limited": 7, "failed": 1}
 """The exit codes of outcomes; all others are something that was refused: 8."""
 
+_MOST_TASK = 1_000_000
 _COMPACTION = ("Compaction:", "  Mode: window        # no call of a model", "  TokenBudget: 80000")
 
 
@@ -202,8 +203,8 @@ def _model_of(name: str) -> Model:
 
 def _text_in(file: str) -> str:
     try:
-        return Path(in_full(file)).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
+        return read_whole(Path(in_full(file)), _MOST_TASK).decode()
+    except (UnreadableFile, ValueError) as error:
         raise InvalidArgument(f"--task-file {file}: {error}") from error
 
 

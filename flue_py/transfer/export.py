@@ -33,7 +33,7 @@ from flue_py.sessions import handle
 from flue_py.sessions.money import listed_rows, price_parts
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
-from flue_py.system import in_full, read_beginning
+from flue_py.system import in_full, read_whole
 
 # Exporting a session of a store into the format of another program.
 
@@ -345,7 +345,7 @@ def _within(folder: Path) -> Iterator[Path]:
 
 
 def _text_of(file: Path, limits: Limits) -> tuple[str, tuple[str, ...]]:
-    data = _content(file)
+    data = read_whole(file, MOST_BYTES)
     if is_document(file.name):
         extracted = extract_text(data, file.name, limits=limits)
         # What no store takes is none of the text of a document.
@@ -357,18 +357,6 @@ def _text_of(file: Path, limits: Limits) -> tuple[str, tuple[str, ...]]:
     if "\0" in text:
         raise errors.UnreadableFile(f"{errors.shown(file.name)} is not a text: it has NUL characters")
     return text, ()
-
-
-def _content(file: Path) -> bytes:
-    try:
-        data = read_beginning(file, MOST_BYTES + 1)
-    except OSError as error:
-        raise errors.UnreadableFile(f"{errors.shown(str(file))} cannot be read: {error.strerror}") from error
-    if data is None:
-        raise errors.UnreadableFile(f"{errors.shown(str(file))} is not a file")
-    if len(data) > MOST_BYTES:
-        raise errors.UnreadableFile(f"{errors.shown(file.name)} has more than {MOST_BYTES:,} bytes")
-    return data
 
 
 # Transcripts of sessions: as text, and as files that are continued as the session grows.
