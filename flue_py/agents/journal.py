@@ -34,7 +34,8 @@ from flue_py.adapters.pydantic_ai.messages import (
     messages_of,
     messages_sent,
 )
-from flue_py.context.pipeline import Item
+from flue_py.context.artifacts import OffloadSettings
+from flue_py.context.request import ContextRequest
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.kinds import MESSAGE, is_answer
@@ -103,7 +104,15 @@ class Journal:
     ``results`` what is stored as the result of each, as parts of a request.
     """
 
-    def __init__(self, store: Store, session: Session, agent: str | None, run_id: str, conversation_id: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        session: Session,
+        agent: str | None,
+        run_id: str,
+        conversation_id: str,
+        offload: OffloadSettings | None = None,
+    ) -> None:
         self.session = session
         self.messages: list[ModelMessage] = []
         self.calls: dict[str, ToolCall] = {}
@@ -112,6 +121,7 @@ class Journal:
         self._agent = agent
         self._run_id = run_id
         self._conversation_id = conversation_id
+        self._offload = offload
         self._turn = asyncio.Lock()
         self._attempt = store.backend.new_entry_id()
         self._commits = 0
@@ -134,23 +144,15 @@ class Journal:
             for call_id in filter(None, map(result_id, request.parts)):
                 self.results[call_id] = [part for part in request.parts if result_id(part) in (call_id, None)]
 
-    async def reload(self, messages: list[ModelMessage]) -> None:
-        """Put the context of the session in the place of older messages: it was compacted meanwhile. O(path).
-
-        The request behind the last answer stays as it is: the framework goes on with that.
-        """
+    async def sent(self, request: ContextRequest | None) -> list[ModelMessage]:
+        """Return a request of the session, None for all of its context, as messages of the framework. O(path)."""
         path = await self.session.get_active_path()
-        pending = {entry.id for entry in _since_answer(path) if entry.kind == MESSAGE}
-        older = _rounds(messages_of([group for group in groups_of(path) if group.entries[-1].id not in pending]))
-        results = dict(self._round)
-        for message in older:
-            self._note(message)
-        self._round |= results
-        messages[:] = [*older, *_behind_answer(messages)]
-
-    async def sent(self, items: Sequence[Item]) -> list[ModelMessage]:
-        """Return the items of a request of the session as messages of the framework. O(path)."""
-        return _rounds(_answered(messages_sent(await self.session.get_active_path(), items)))
+        messages = messages_of(groups_of(path)) if request is None else messages_sent(path, request.items)
+        answered = _answered(messages)
+        if answered and isinstance(last := answered[-1], ModelResponse) and last.state == "interrupted":
+            # The model is asked again; what it said before it broke off stays stored.
+            answered.pop()
+        return _rounds(answered)
 
     @property
     def answer(self) -> ModelResponse | None:
@@ -276,7 +278,7 @@ class Journal:
         for tries_left in reversed(range(_TRIES)):
             try:
                 async with self._store.atomic() as batch:
-                    batch.append_entries(self.session, entries, idempotency_key=key)
+                    batch.append_entries(self.session, entries, offload=self._offload, idempotency_key=key)
             except OutcomeUnknown:
                 if not tries_left:
                     raise

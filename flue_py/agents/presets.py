@@ -104,3 +104,11 @@ def _context(agent: AgentConfig) -> ContextSettings:
         faithful=usual.faithful,
     )
     return ContextSettings(agents={agent.name: own})
+
+
+def tell_answer(tell: Callable[[str, str], object], answer: GuardAnswer) -> None:
+    """Tell a person of the answer of a guard, as a line and its style; most are not worth a word."""
+    if answer.outcome in ("warned", "failed"):
+        tell(f"{answer.outcome}: {answer.decision.reason}", "yellow")
+    elif answer.outcome == "compacted":
+        tell(f"compacted: {answer.decision.reason}", "dim")

@@ -50,11 +50,13 @@ from flue_py.agents.journal import Journal, ToolCall
 from flue_py.agents.lease import leased
 from flue_py.agents.requests import RequestPlan, Requests
 from flue_py.agents.tasks import OpenCall, ended, inside, open_call, task_session
+from flue_py.context.artifacts import OffloadSettings
 from flue_py.context.settings import ContextSettings, context_settings
 from flue_py.errors import FlueError, InvalidArgument, shown
 from flue_py.runtime.guard import CompactionGuard
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
+from flue_py.sessions.write import checked_offload
 
 if TYPE_CHECKING:
     from pydantic_ai.agent import AgentRunResult
@@ -104,15 +106,18 @@ class Recorded(AbstractCapability[Any]):
         retry_seconds: Sequence[float] = RETRY_SECONDS,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         files: str | PathLike[str] | None = None,
+        offload: OffloadSettings | None = None,
     ) -> None:
         """Use an open store, with a session for each conversation, or with one ``session`` for all runs.
 
-        ``agent`` is the name in the ledger, by default that of the agent. ``context`` selects the part of the context
-        that is sent (`Session.request`), by default all of it. ``guard`` returns the guard of a session, which is asked
-        before each request. If one overflows, the guard (by default one without a model) compacts the session once,
-        and results of tools are cut (`Session.context.attempts`); with ``recovers=False`` the error is raised. Errors
-        that may pass are tried again after ``retry_seconds``. ``files`` is the folder of the files that tools edit, by
-        default the working directory of the session. Raises `InvalidArgument`.
+        ``agent`` is the name in the ledger, by default that of the agent. ``guard`` returns the guard of a session,
+        which makes each request (`CompactionGuard.requests`); without one all of the context is sent, or the part that
+        ``context`` selects (`Session.request`). If a request overflows, the guard (by default one without a model)
+        compacts the session once, and results of tools are cut (`Session.context.attempts`); with ``recovers=False``
+        the error is raised. Errors that may pass are tried again after ``retry_seconds``. ``files`` is the folder of
+        the files that tools edit, by default the working directory of the session. ``offload`` says which results of
+        tools are stored beside the session (`Session.append_message`); where a guard makes the requests, they have
+        stubs in their place. Raises `InvalidArgument`.
         """
         if not isinstance(store, Store):
             raise InvalidArgument(f"store: {shown(store)} is not an open store; flue_py.open gives one")
@@ -121,9 +126,12 @@ class Recorded(AbstractCapability[Any]):
         self._store = store
         self._session = session
         self._agent = agent
+        if context is not None and guard is not None:
+            raise InvalidArgument("context: the guard makes the requests; give it the settings of the context")
         settings = None if context is None else context_settings(context)
         self._plan = RequestPlan(settings, guard, tuple(retry_seconds), sleep, recovers)
         self._files = files
+        self._offload = None if offload is None else checked_offload(offload)
         self._journal: Journal | None = None
         self._requests: Requests | None = None
         self._messages: list[ModelMessage] = []
@@ -195,7 +203,7 @@ class Recorded(AbstractCapability[Any]):
                 await stack.enter_async_context(ended(self._store, task, outputs))
             if self._files is not None:
                 await session.files.checkpoint(root=self._files)
-            self._journal = Journal(self._store, session, agent, run_id, conversation_id)
+            self._journal = Journal(self._store, session, agent, run_id, conversation_id, self._offload)
             self._requests = Requests(self._plan, self._store, self._journal, agent)
             try:
                 result: AgentRunResult[Any] = await handler()
@@ -267,7 +275,15 @@ class Recorded(AbstractCapability[Any]):
         journal = self._of_run
         await journal.add(ctx.messages)
         assert self._requests is not None
-        await self._requests.begin(ctx.messages)
+        try:
+            await self._requests.begin()
+            return await self._answered(request_context, handler)
+        finally:
+            await self._requests.end()
+
+    async def _answered(self, request_context: ModelRequestContext, handler: WrapModelRequestHandler) -> ModelResponse:
+        """Return the answer to a request, made on a reservation if budgets cover the session."""
+        journal = self._of_run
         money = journal.session.money
         if not await money.budgets():
             return await handler(request_context)
@@ -298,9 +314,12 @@ class Recorded(AbstractCapability[Any]):
     async def on_model_request_error(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, error: Exception
     ) -> ModelResponse:
-        """Have a request that failed made once more, with less if it was too large. Raises the error otherwise."""
+        """Have a request that failed made once more, with less if it was too large.
+
+        Raises the error otherwise, and `ContextOverflow` if nothing helps against that.
+        """
         assert self._requests is not None
-        if await self._requests.is_to_repeat(error, ctx.messages):
+        if await self._requests.is_to_repeat(error):
             raise RetryModelRequest from error
         raise error
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import mimetypes
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
@@ -29,6 +30,7 @@ from pydantic_ai.messages import (
 
 from flue_py.adapters.messages import to_pydantic_ai
 from flue_py.agents.instructions import instructions_of
+from flue_py.agents.presets import tell_answer
 from flue_py.agents.recorded import Recorded
 from flue_py.agents.tools import FolderTools, SessionTools
 from flue_py.core.json import Frozen, JsonObject
@@ -40,6 +42,8 @@ from flue_py.render.lines import counted, one_line, printable, text_of
 from flue_py.render.tools import call_line, read_call
 from flue_py.render.views import bill_lines, budget_lines, minute
 from flue_py.runtime.conversation import BY, COMMANDS, Command, Conversation, run_command
+from flue_py.runtime.defaults import RUN_DEFAULTS, RUN_OFFLOAD
+from flue_py.runtime.guard import CompactionGuard
 from flue_py.sessions.session import Session
 from flue_py.system import read_whole
 
@@ -209,9 +213,18 @@ class Repl:
             name=NAME,
             instructions=self._instructions,
             toolsets=[own, coding.approval_required(lambda ctx, tool, arguments: not self._may(tool.name))],
-            capabilities=[Recorded(store, session, files=folder.path), HandleDeferredToolCalls(self._permit)],
+            capabilities=[
+                Recorded(store, session, guard=self._guard, offload=RUN_OFFLOAD, files=folder.path),
+                HandleDeferredToolCalls(self._permit),
+            ],
         )
         return await agent.run(prompt, conversation_id=self.session.id, event_stream_handler=self._show)
+
+    def _guard(self, session: Session) -> CompactionGuard:
+        on_answer = partial(tell_answer, self._line)
+        return CompactionGuard(
+            self.conversation.store, session, self._model.summarizer, on_answer=on_answer, **RUN_DEFAULTS
+        )
 
     def _may(self, tool: str) -> bool:
         return self.allows_tools or tool in self._allowed

@@ -12,42 +12,35 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace as replaced
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import ValidationError, convert, to_builtins
 from msgspec.structs import replace
 from pydantic_ai import Agent
-from pydantic_ai.capabilities import AbstractCapability, WrapModelRequestHandler
 from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.models import Model, ModelRequestContext, infer_model
+from pydantic_ai.models import Model, infer_model
 
-from flue_py.adapters.messages import to_pydantic_ai
 from flue_py.adapters.pydantic_ai.messages import extra_of
 from flue_py.agents.config import AgentConfig, Contract, RunConfig, State, functions
-from flue_py.agents.presets import guard_of
+from flue_py.agents.presets import guard_of, tell_answer
 from flue_py.agents.recorded import Recorded
 from flue_py.compaction.modes import Contract as ContractCheck
 from flue_py.compaction.modes import Verdict, why_broken
 from flue_py.compaction.settings import input_tokens
 from flue_py.context.settings import AgentContext, ContextSettings
 from flue_py.core.entries import Entry
-from flue_py.core.json import Frozen, JsonObject
+from flue_py.core.json import Frozen
 from flue_py.core.kinds import MESSAGE, is_answer, message_text, parts_of
 from flue_py.core.ledger import UsageReport
 from flue_py.core.model import Model as Summarizer
 from flue_py.core.usage import picodollars_to_usd
 from flue_py.errors import BudgetExceeded, ContextOverflow, FlueError, InvalidArgument, InvalidEntry, SessionExists
-from flue_py.runtime.guard import CompactionGuard, GuardAnswer
+from flue_py.runtime.defaults import RUN_OFFLOAD
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
-
-if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelResponse
-    from pydantic_ai.tools import RunContext
 
 TURN = "agents.turn"
 """The kind of the entry that ends the turn of an agent, and says who is next."""
@@ -125,27 +118,6 @@ def check(config: RunConfig, model_of: Callable[[str], Model] = infer_model) -> 
         model_of(agent.model.model_id)
 
 
-class Requests(AbstractCapability[Any]):
-    """Sends an agent what its settings leave of the session, guarded: compacted when that is due, cut if it overflows.
-
-    It stands inside `Recorded`, which has stored everything by then.
-    """
-
-    def __init__(self, guard: CompactionGuard, agent: str) -> None:
-        self._guard = guard
-        self._agent = agent
-
-    async def wrap_model_request(
-        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
-    ) -> ModelResponse:
-        """Ask the model by the guard. Raises `ContextOverflow` if nothing helps."""
-
-        async def ask(messages: list[JsonObject]) -> ModelResponse:
-            return await handler(replaced(request_context, messages=[*to_pydantic_ai(messages).messages]))
-
-        return await self._guard.call(ask, agent=self._agent)
-
-
 class Run:
     """A run in a session, which has the task as its first message.
 
@@ -194,22 +166,18 @@ class Run:
             summarizer=summarizer,
             state=lambda: self._position.state or None,
             contracts=self._contracts,
-            on_answer=self._note,
+            on_answer=partial(tell_answer, self._tell),
         )
-        recorded = Recorded(self._store, self.session, agent=agent.name, retry_seconds=(), recovers=False)
+        recorded = Recorded(
+            self._store, self.session, agent=agent.name, guard=lambda _: guard, retry_seconds=(), offload=RUN_OFFLOAD
+        )
         return Agent(
             model_of(agent.model.model_id),
             name=agent.name,
             instructions=agent.instructions or None,
             tools=functions(agent.tools),
-            capabilities=[recorded, Requests(guard, agent.name)],
+            capabilities=[recorded],
         )
-
-    def _note(self, answer: GuardAnswer) -> None:
-        if answer.outcome in ("warned", "failed"):
-            self._tell(f"{answer.outcome}: {answer.decision.reason}", "yellow")
-        elif answer.outcome == "compacted":
-            self._tell(f"compacted: {answer.decision.reason}", "dim")
 
     async def go(self) -> RunReport:
         """Take turns until the run is complete, stopped or paused, and return how it ended.

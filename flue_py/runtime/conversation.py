@@ -356,7 +356,7 @@ class Conversation:
             system=system,
             tools=tools,
             dry_run=dry_run,
-            aligned=await self._sending.is_whole(self.session, self.agent, system=system, tools=tools),
+            aligned=await self._sending.is_whole(self.session, self.agent, system=system, tools=tools or ()),
             before_compaction=self.before_compaction,
         )
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from inspect import isawaitable
 from threading import Event as ThreadEvent
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, TypeVar, Unpack, get_args
 
 from msgspec.structs import replace
 
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from flue_py.context import sources as gathering
     from flue_py.context.blocks import Block, BlockFailure
     from flue_py.context.pipeline import ContextReport
+    from flue_py.context.request import ContextRequest
     from flue_py.context.settings import ContextSettings
     from flue_py.context.sources import GatheredContext, SourceReader
     from flue_py.core.model import Model
@@ -323,6 +324,24 @@ class Memory:
 # The requests to an agent of a session: all of the context, or the part that its settings leave.
 
 
+class Recovery(Frozen, eq=False):
+    """What is done about the first overflow of a call.
+
+    ``make_room`` returns whether the context is smaller now, ``give_up`` the error to raise if nothing has helped.
+    """
+
+    make_room: Callable[[ContextOverflow], Awaitable[bool]]
+    give_up: Callable[[ContextOverflow], Awaitable[ContextOverflow]]
+
+
+class Beside(TypedDict, total=False):
+    """The leaf that a request is made at, and the system prompt and the tools beside its messages."""
+
+    leaf: LeafChoice
+    system: str | None
+    tools: Sequence[Mapping[str, JsonValue]]
+
+
 class Sending:
     """The requests to agents of a session: with settings the part they leave, with ``sources`` for their ``spec``.
 
@@ -345,99 +364,89 @@ class Sending:
         """The settings, None without any. Those of a conversation are loaded when they are first used."""
         return settings.TRIMMED if self._is_default else self._own
 
-    async def messages(
-        self,
-        session: Session,
-        agent: str | None,
-        *,
-        leaf: LeafChoice = STORED,
-        system: str | None = None,
-        tools: Sequence[Mapping[str, JsonValue]] | None = None,
-    ) -> list[JsonObject]:
+    async def messages(self, session: Session, agent: str | None, **beside: Unpack[Beside]) -> list[JsonObject]:
         """Return the messages that an agent is sent, as ours. The cost of `Session.request`, without settings less.
 
-        ``system`` and ``tools`` are sent beside them: signed reasoning that was produced under other ones, or
-        behind other messages, is left out.
+        Signed reasoning that was produced under another system prompt or other tools, or behind other messages, is left
+        out.
         """
         settings, agent = self.settings, agent or None
         if settings is None:
-            return bound.ours_without_stale(await session.build_context(leaf=leaf), system, _plain(tools))
-        gathered = await self._of_turn(session, settings, agent, leaf)
-        request = await session.request(
-            leaf=leaf, agent=agent, settings=settings, gathered=gathered, system=system, tools=tools or ()
-        )
-        return request.messages
+            return await _whole(session, **beside)
+        gathered = await self._of_turn(session, settings, agent, beside.get("leaf", STORED))
+        return (await session.request(agent=agent, settings=settings, gathered=gathered, **beside)).messages
 
     async def ask(
         self,
         session: Session,
         agent: str | None,
         ask: Callable[[list[JsonObject]], Awaitable[Result]],
-        *,
-        leaf: LeafChoice = STORED,
-        system: str | None = None,
-        tools: Sequence[Mapping[str, JsonValue]] | None = None,
-        recover: Callable[[ContextOverflow], Awaitable[bool]] | None = None,
+        recovery: Recovery | None = None,
+        **beside: Unpack[Beside],
     ) -> tuple[list[JsonObject], Result]:
-        """Return the messages that an agent was sent in the end, and the result of ``ask``.
-
-        The first overflow, also one that the limits of `Fitting` find before anything is sent, is put to ``recover``,
-        which returns whether the context is smaller now; the others are met with less of the results of tools
-        (`Session.context.attempts`), as far as there is less. Raises the last of them. An error of a client that tells
-        of one is an overflow, too.
-        """
-        overflow: ContextOverflow | None = None
-        sent: list[JsonObject] | None = None
-        async with aclosing(self._attempts(session, agent, leaf, system, tools)) as attempts:
+        """Return the messages that an agent was sent in the end, and the result of ``ask``: one of `requests`."""
+        async with aclosing(self.requests(session, agent, recovery, **beside)) as requests:
+            request = await anext(requests)
             while True:
+                sent = await _whole(session, **beside) if request is None else request.messages
                 try:
-                    messages = await anext(attempts, None)
-                    if messages is None:
-                        break
-                    if messages == sent:
-                        continue
-                    sent = messages
                     return sent, await ask([*sent])
-                except Exception as error:  # a client's own errors have no type in common
-                    overflow = overflows.overflow_of(error)
-                    if overflow is None:
-                        raise
-                if recover is not None and await recover(overflow):
-                    return await self.ask(session, agent, ask, leaf=leaf, system=system, tools=tools)
-                recover = None
-        raise overflow or ContextOverflow("no attempt was left")  # the attempts raise where none of them fits
+                except Exception as error:  # noqa: BLE001 - a client's own errors have no type in common
+                    request = await requests.athrow(error)
+
+    async def requests(
+        self, session: Session, agent: str | None, recovery: Recovery | None, **beside: Unpack[Beside]
+    ) -> AsyncGenerator[ContextRequest | None, None]:
+        """Yield a request of an agent, None for all of the context; if its error is thrown in, a smaller one.
+
+        The first overflow, also one that the limits of `Fitting` find before anything is sent, is put to ``recovery``,
+        which may have made the context smaller; the others are met with less of the results of tools
+        (`Session.context.attempts`), as far as there is less. Raises the last of them. An error of a client that tells
+        of one is an overflow, too; any other is raised.
+        """
+        is_met = recovery is None
+        overflow: ContextOverflow | None = None
+        while True:
+            async with aclosing(self._attempts(session, agent, **beside)) as attempts:
+                while True:
+                    try:
+                        yield await anext(attempts)
+                        return
+                    except StopAsyncIteration:
+                        # The attempts raise if none of them fits.
+                        overflow = overflow or ContextOverflow("no attempt was left")
+                        raise overflow if recovery is None else await recovery.give_up(overflow) from overflow
+                    except Exception as error:  # a client's own errors have no type in common
+                        overflow = overflows.overflow_of(error)
+                        if overflow is None:
+                            raise
+                    was_met, is_met = is_met, True
+                    if not was_met and recovery is not None and await recovery.make_room(overflow):
+                        break
 
     async def _attempts(
-        self,
-        session: Session,
-        agent: str | None,
-        leaf: LeafChoice,
-        system: str | None,
-        tools: Sequence[Mapping[str, JsonValue]] | None,
-    ) -> AsyncGenerator[list[JsonObject], None]:
-        """Yield the messages for an agent, and then stage by stage fewer results of tools."""
-        gathered = None
-        if self.settings is None:
+        self, session: Session, agent: str | None, **beside: Unpack[Beside]
+    ) -> AsyncGenerator[ContextRequest | None, None]:
+        """Yield the request of an agent, and then stage by stage fewer results of tools, where that is less."""
+        settings, agent, gathered = self.settings, agent or None, None
+        if settings is None:
             # Nothing has to be counted, and no vocabulary loaded, for a context that fits.
             self.report = None
-            yield await self.messages(session, agent, leaf=leaf, system=system, tools=tools)
+            yield None
         else:
-            gathered = await self._of_turn(session, self.settings, agent or None, leaf)
+            gathered = await self._of_turn(session, settings, agent, beside.get("leaf", STORED))
+        sent: list[JsonObject] | None = None
         async for attempt in await session.context.attempts(
-            leaf=leaf, agent=agent or None, settings=self.settings, gathered=gathered, system=system, tools=tools or ()
+            agent=agent, settings=settings, gathered=gathered, **beside
         ):
             attempt.overflowed()
             self.report = attempt.request.report
-            yield attempt.request.messages
+            is_same = attempt.request.messages == sent or (sent is None and settings is None)
+            sent = attempt.request.messages
+            if not is_same:
+                yield attempt.request
 
-    async def is_whole(
-        self,
-        session: Session,
-        agent: str | None,
-        *,
-        system: str | None,
-        tools: Sequence[Mapping[str, JsonValue]] | None,
-    ) -> bool:
+    async def is_whole(self, session: Session, agent: str | None, **beside: Unpack[Beside]) -> bool:
         """Return whether an agent is sent the context as it is.
 
         The cost of `messages`, and nothing without settings.
@@ -445,9 +454,8 @@ class Sending:
         if self.settings is None:
             return True
         # Nobody answers this request: the session still builds on the same leaf.
-        leaf = (await handle.stored_row(session)).leaf_id
-        sent = await self.messages(session, agent, leaf=leaf, system=system, tools=tools)
-        return sent == bound.ours_without_stale(await session.build_context(leaf=leaf), system, _plain(tools))
+        beside["leaf"] = (await handle.stored_row(session)).leaf_id
+        return await self.messages(session, agent, **beside) == await _whole(session, **beside)
 
     async def freed(self, session: Session, agent: str | None, model: str | None) -> float:
         """Return which share of the context, 0 to 1, the settings leave out of a request.
@@ -476,6 +484,11 @@ class Sending:
         gathered = await session.context.gather(leaf=leaf, agent=agent, settings=settings, sources=self._sources)
         self._gathered[agent] = (turn, gathered)
         return gathered
+
+
+async def _whole(session: Session, **beside: Unpack[Beside]) -> list[JsonObject]:
+    context = await session.build_context(leaf=beside.get("leaf", STORED))
+    return bound.ours_without_stale(context, beside.get("system"), _plain(beside.get("tools")))
 
 
 async def answer_of(
@@ -690,17 +703,34 @@ class CompactionGuard:
         return await self._running.run(self.session, lambda: self._call(partial(answer_of, ask, "ask"), agent))
 
     async def _call(self, ask: Callable[[list[JsonObject]], Awaitable[Result]], agent: str) -> Result:
+        recovery = await self._begun(agent)
+        context, answer = await self._sending.ask(
+            self.session, agent, ask, recovery, system=self.system, tools=self.tools or ()
+        )
+        return self._bound(context, answer)
+
+    async def requests(self, agent: str = "") -> AsyncGenerator[ContextRequest | None, None]:
+        """Return the requests of a call as `call` makes them, for a program that sends them itself, one by one.
+
+        None stands for all of the context. The error of a client is thrown into the generator
+        (``athrow``), which yields a smaller request, or raises as `call`. Close it when there is an answer.
+        """
+        recovery = await self._begun(agent)
+        return self._sending.requests(self.session, agent, recovery, system=self.system, tools=self.tools or ())
+
+    async def _begun(self, agent: str) -> Recovery:
+        """Make the session ready for a call, and return its recovery."""
         await self.before_call(agent)
         await self._append_blocks()
         latest = await self.session.compactions.latest()
         is_recovered, why = False, ""
 
-        async def recover(error: ContextOverflow) -> bool:
+        async def make_room(overflow: ContextOverflow) -> bool:
             nonlocal is_recovered, why
-            if error.is_malformed:
+            if overflow.is_malformed:
                 return False
             try:
-                answer = await self._recover(error, agent, None if latest is None else latest.id)
+                answer = await self._recover(overflow, agent, None if latest is None else latest.id)
             except ContextOverflow:
                 is_recovered = True
                 return False
@@ -710,18 +740,15 @@ class CompactionGuard:
                 await self._append_blocks()
             return is_recovered
 
-        try:
-            context, answer = await self._sending.ask(
-                self.session, agent, ask, system=self.system, tools=self.tools, recover=recover
-            )
-        except ContextOverflow as error:
+        async def give_up(overflow: ContextOverflow) -> ContextOverflow:
             if is_recovered:
                 await self._step_back()
-                raise _again(error) from error
+                return _again(overflow)
             if why:
-                error.add_note(why)
-            raise
-        return self._bound(context, answer)
+                overflow.add_note(why)
+            return overflow
+
+        return Recovery(make_room, give_up)
 
     async def _append_blocks(self) -> None:
         if self.blocks:
@@ -938,7 +965,7 @@ class CompactionGuard:
                 system=self.system,
                 tools=self.tools,
                 aligned=await self._sending.is_whole(
-                    self.session, decision.agent, system=self.system, tools=self.tools
+                    self.session, decision.agent, system=self.system, tools=self.tools or ()
                 ),
                 before_compaction=self._hook_for(decision),
             )

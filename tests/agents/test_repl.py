@@ -115,6 +115,19 @@ def results_in(script: Script) -> list[Any]:
     return [part.content for part in parts if isinstance(part, ToolReturnPart)]
 
 
+async def test_a_conversation_of_more_than_50_turns_is_compacted_before_it_goes_on(tmp_path: Path) -> None:
+    script = Script(["Well."])
+    async with talking(tmp_path, script) as (repl, screen):
+        messages = [{"role": role, "content": f"{role} {turn}"} for turn in range(51) for role in ("user", "assistant")]
+        await repl.session.append_messages(messages)
+        screen.read()
+        await repl.run("And?")
+        assert "compacted: " in screen.read()
+        sent = [str(part.content) for message in script.requests[0] for part in message.parts]
+        assert "user 3" not in sent
+        assert sent[-1] == "And?"
+
+
 async def test_an_answer_is_streamed_and_stored_and_a_new_process_goes_on(tmp_path: Path) -> None:
     script = Script(["One", " moment.\x1b[2J"], ["Two."], ["Three."])
     async with talking(tmp_path, script) as (repl, screen):

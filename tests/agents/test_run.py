@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from pydantic_ai.usage import RequestUsage
 import flue_py
 from flue_py.agents.config import RunConfig, read_config
 from flue_py.agents.run import HITL_PROMPT, STUCK_PROMPT, Run, RunReport, begin, say
+from flue_py.core.model import FunctionModel as Summarizer
 from flue_py.errors import InvalidArgument, MissingExtra, UnreadableFile
 from tests.tables import inputs
 
@@ -43,7 +45,9 @@ class Models:
             if isinstance(said, BaseException):
                 raise said
             parts = [TextPart(said)] if isinstance(said, str) else [said]
-            return ModelResponse(parts=parts, usage=RequestUsage(input_tokens=10, output_tokens=2))
+            return ModelResponse(
+                parts=parts, usage=RequestUsage(input_tokens=10, output_tokens=2, cost=Decimal("0.25"))
+            )
 
         return FunctionModel(answer, model_name=name)
 
@@ -172,6 +176,8 @@ ENDINGS: list[tuple[dict[str, Any], str, int]] = [
     (most(3), "complete", 3),
     ({"MaxTotalTokens": 24}, "tokens", 3),  # as much as is allowed is no more than that
     ({"MaxTotalTokens": 23}, "tokens", 2),
+    ({"MaxCostUsd": 0.5}, "cost", 3),
+    ({"MaxCostUsd": 0.49}, "cost", 2),
     ({"Selection": {"Type": "function", "Function": "tests.agents.test_run:second_or_nobody"}}, "complete", 2),
 ]
 
@@ -389,7 +395,16 @@ def write_file(path: str) -> str:
     return "written"
 
 
-@inputs("mode, words", [("intent", "write_file"), ("lossless", "STATE MACHINE POSITION"), ("window", "")])
+MODES = [
+    ("intent", "write_file"),
+    ("lossless", "STATE MACHINE POSITION"),
+    ("window", ""),
+    ("llm", "It was built."),
+    ("hybrid", "It was built."),
+]
+
+
+@inputs("mode, words", MODES)
 async def test_compactions_know_what_was_done_without_configuration(
     mode: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -403,8 +418,37 @@ async def test_compactions_know_what_was_done_without_configuration(
         session = await begin(store, "Build.", folder=tmp_path)
         call = ToolCallPart("write_file", {"path": "out.txt"}, "w")
         models = Models(call, "said " * 300, "said " * 300, "said " * 300, "said " * 300, "HANDOFF", "PASS")
-        assert (await go(store, session, config, models)).outcome == "complete"
+        summarizer = Summarizer(lambda _: "It was built.")
+        assert (await go(store, session, config, models, summarizer=summarizer)).outcome == "complete"
         compactions = [entry for entry in await session.get_active_path() if entry.kind == "compaction"]
         assert compactions
         assert words in str(compactions[0].fields["summary"])
         assert (await store.verify()).problems == []
+
+
+async def test_a_request_that_overflows_is_compacted_and_made_again_and_a_long_result_is_sent_as_a_stub(
+    tmp_path: Path,
+) -> None:
+    agents = [{"Name": "A", "Model": "a", "Tools": ["tests.agents.test_run:long_text"]}]
+    compaction = {"Mode": "intent", "TriggerTurnCount": 30, "KeepRecentTurns": 1}
+    config = {"Agents": agents, **most(5), "Compaction": compaction}
+    call, overflow = ToolCallPart("long_text", {}, "l"), http(400, "maximum context length is 10 tokens")
+    async with flue_py.open(tmp_path / "a.db") as store:
+        session = await begin(store, "Build.", folder=tmp_path)
+        models = Models(call, *["said " * 300] * 4, overflow, "done")
+        report = await go(store, session, config, models)
+        assert (report.outcome, report.reason) == ("complete", "MaxIterations: 5 turns")
+        path = await session.get_active_path()
+        assert "compaction" in [entry.kind for entry in path]
+        failed, again = (sent for _, sent in models.sent[-2:])
+        assert sum(map(len, again)) < sum(map(len, failed))
+        assert any("It is your turn, A." in text for text in again)
+        assert max(map(len, models.sent[1][1])) < 3_000, "a long result is stored beside the session"
+        [stored] = [entry.fields for entry in await session.get_tree() if entry.role == "toolResult"]
+        assert len(str(stored)) < 3_000
+        assert (await store.verify()).problems == []
+
+
+def long_text() -> str:
+    """Return a text that is offloaded."""
+    return "word " * 10_000
