@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -27,6 +28,8 @@ SWITCHES = (
     "--no-sandbox", "--disable-gpu", "--in-process-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
+
+_REFUSED = "error: Failed to load resource: the server responded with a status of 4"
 
 Result = TypeVar("Result")
 
@@ -62,13 +65,14 @@ class Chromium:
         self._browser.close()
         self._playwright.stop()
 
-    def look(self, file: Path, look: Callable[[Page], Result], *, at: str = "", **settings: Any) -> Result:
+    def look(self, file: Path | str, look: Callable[[Page], Result], *, at: str = "", **settings: Any) -> Result:
         """Return what ``look`` returns, given the open page; ``at`` is the fragment of its address, with its #.
 
-        A page that asks for anything but its own file, logs a warning or an error, or has an uncaught exception
-        fails the test.
+        A page that asks for anything but its own file, or of a server (a URL) for anything elsewhere, logs a warning or
+        an error, or has an uncaught exception fails the test. What a server refuses is logged, and no failure.
         """
-        return self._thread.submit(self._look, file.as_uri() + at, look, settings).result()
+        address = file if isinstance(file, str) else file.as_uri()
+        return self._thread.submit(self._look, address + at, look, settings).result()
 
     def _look(self, address: str, look: Callable[[Page], Result], settings: dict[str, Any]) -> Result:
         visit = Visit()
@@ -82,7 +86,12 @@ class Chromium:
             page.on("pageerror", lambda error: visit.errors.append(str(error)))
             page.goto(address)
             result = look(page)
-            assert visit == Visit([address.partition("#")[0]])
+            if address.startswith("http"):
+                asked = {"{0.scheme}://{0.netloc}".format(urlsplit(request)) for request in visit.requests}
+                visit.console = [line for line in visit.console if not line.startswith(_REFUSED)]
+                assert (asked, visit.console, visit.errors) == ({address.partition("/sessions")[0].rstrip("/")}, [], [])
+            else:
+                assert visit == Visit([address.partition("#")[0]])
             return result
         finally:
             context.close()

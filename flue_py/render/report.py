@@ -374,7 +374,8 @@ class ReportedSession(Frozen):
     ``task_id`` is its name in its parent, ``parent_id`` that parent; both None for the session reported on. ``sizes``
     are tokens by entry id, empty if they were not counted; ``costs`` are those of entries in the ledger. ``source``
     is the session that a fork without a name was forked from. ``losses`` are the loss reports of compactions, by
-    their entries' ids, as JSON, with ``entryIds``.
+    their entries' ids, as JSON, with ``entryIds``. With ``is_part`` the entries are some that follow each other in the
+    order of the tree: the page asks for contexts that begin before them.
     """
 
     info: SessionInfo
@@ -387,6 +388,8 @@ class ReportedSession(Frozen):
     source: SessionInfo | None = None
     losses: Mapping[str, JsonObject] = field(default_factory=dict)
     sent: JsonObject | None = None
+    pins: frozenset[str] = frozenset()
+    is_part: bool = False
 
     @property
     def name(self) -> str:
@@ -425,7 +428,7 @@ def report_data(
         "growth": [_growth_json(line) for line in growth_of(rows)],
         "warnAt": thresholds.warn_at,
         "cutoverAt": thresholds.cutover_at,
-        "models": _models_json(bill),
+        "models": models_json(bill),
     }
 
 
@@ -444,7 +447,7 @@ def agent_name(session: ReportedSession) -> str:
 
 def _session_json(session: ReportedSession, answers: Mapping[str, Answer], pictures: Pictures) -> JsonObject:
     place = _places(session.entries)
-    contexts = reshaped_contexts(session.entries)
+    contexts = _begun_before(session.entries, place) if session.is_part else reshaped_contexts(session.entries)
     leaf = session.info.leaf_id
     active = [session.entries[number] for number in _path_to(leaf, session.entries, place)]
     compactions = compactions_json(session.entries, active, session.losses, session.sizes, _stretches)
@@ -465,6 +468,9 @@ def _session_json(session: ReportedSession, answers: Mapping[str, Answer], pictu
         ],
         "spent": spent_json(session.info),
         "counted": bool(session.sizes),
+        "isPart": session.is_part,
+        # A fork counts what is its own.
+        "stored": session.info.entry_count if session.is_part and session.info.forked_from_session is None else None,
         "sent": None if session.sent is None else sent_json(session.sent, place),
         "entries": rows,
         "sorts": [*entries.sorts],
@@ -484,6 +490,15 @@ def reshaped_contexts(entries: Sequence[Entry]) -> dict[str, list[tuple[int, int
             path = [entries[number] for number in _path_to(entry.id, entries, place)]
             stretches_by_step[entry.id] = _stretches([place[item.entry_id] for item in context.project(path)])
     return stretches_by_step
+
+
+def _begun_before(entries: Sequence[Entry], place: Mapping[str, int]) -> dict[str, list[tuple[int, int]] | None]:
+    """Return None for each entry of a part of a session whose context is not its parent's on the page, and itself."""
+    return {
+        entry.id: None
+        for entry in entries
+        if entry.kind in RESHAPING_KINDS or (entry.parent_id is not None and entry.parent_id not in place)
+    }
 
 
 def _stretches(numbers: Sequence[int]) -> list[tuple[int, int]]:
@@ -552,7 +567,7 @@ class _Rows:
         self,
         session: ReportedSession,
         place: Mapping[str, int],
-        contexts: Mapping[str, list[tuple[int, int]]],
+        contexts: Mapping[str, list[tuple[int, int]] | None],
         answers: Mapping[str, Answer],
         pictures: Pictures,
     ) -> None:
@@ -568,7 +583,8 @@ class _Rows:
 
         ``at`` are the seconds since the entry before. ``parent`` is left out if it is that one. ``paid`` is its cost:
         picodollars, calls, and how many of the calls have no known price. A fourth number is there if it is an answer
-        without usage. ``asks`` says that a turn begins with it.
+        without usage. ``asks`` says that a turn begins with it. ``outside`` is a parent that is not on the page, and
+        how many entries are above.
         """
         value = entry.data
         fields = value if isinstance(value, dict) else {}
@@ -585,12 +601,16 @@ class _Rows:
         parent = None if entry.parent_id is None else self._place.get(entry.parent_id)
         if parent != self._place[entry.id] - 1:
             row["parent"] = parent
+        if parent is None and entry.parent_id is not None:
+            row["outside"] = [entry.parent_id, entry.depth]
         if entry.id in self._contexts:
-            row["context"] = [[first, last] for first, last in self._contexts[entry.id]]
+            stretches = self._contexts[entry.id]
+            row["context"] = None if stretches is None else [[first, last] for first, last in stretches]
         rest = _rest(entry, fields)
         extras: dict[str, JsonValue] = {
             "asks": context.begins_turn(entry),
             "label": self._session.labels.get(entry.id),
+            "pinned": entry.id in self._session.pins,
             "tokens": self._session.sizes.get(entry.id),
             "calls": [str(call.get("name", "")) for call in tool_calls(fields)] if entry.kind == MESSAGE else None,
         }
@@ -622,9 +642,7 @@ class _Rows:
         cost = context.entry_cost(entry, self._session.costs)
         if cost is None:
             return {}
-        paid: JsonObject = {
-            "paid": [cost.picodollars, cost.calls, cost.unpriced_calls, *([cost.untold] if cost.untold else [])]
-        }
+        paid: JsonObject = {"paid": paid_json(cost)}
         if isinstance(fields.get("usage"), dict):
             answer = self._answers.get(entry.id) or Answer.of(fields)
             if answer.usage.is_known:
@@ -698,7 +716,7 @@ def _model(fields: JsonObject) -> tuple[str, str]:
     return (str(fields.get("provider") or ""), str(fields.get("model") or _NO_MODEL))
 
 
-def _models_json(bill: Sequence[UsageRow]) -> JsonObject:
+def models_json(bill: Sequence[UsageRow]) -> JsonObject:
     """Return the usage and the cost of each model's calls, the most expensive first, and the sum.
 
     Calls that name no model are grouped by their purpose.
@@ -726,6 +744,11 @@ def bill_json(row: UsageRow) -> JsonObject:
         "paid": [row.picodollars, row.calls, row.unpriced_calls],
         "unknown": row.unknown_calls,
     }
+
+
+def paid_json(cost: context.EntryCost) -> JsonValue:
+    """Return the cost of an entry as the scripts of a page take it."""
+    return [cost.picodollars, cost.calls, cost.unpriced_calls, *([cost.untold] if cost.untold else [])]
 
 
 def spent_json(info: SessionInfo) -> JsonObject:
@@ -788,12 +811,23 @@ def html_report(
     and O(path) for each compaction; the text is about as long as the payloads, and 240 kB.
     """
     with collector_held(sum(len(session.entries) for session in sessions)):
-        data = report_data(sessions, thresholds, bill=bill, unchecked=unchecked, made_at=made_at)
-        return filled_page("report", SCRIPTS, data, title=str(data["title"]), libraries=_LIBRARIES)
+        return session_page(report_data(sessions, thresholds, bill=bill, unchecked=unchecked, made_at=made_at))
+
+
+def session_page(data: JsonObject, *, served: bool = False) -> str:
+    """Return the page of this data. What is ``served`` may ask its own server, and does what a reader wants done."""
+    scripts = (*SCRIPTS, "server", "live") if served else SCRIPTS
+    return filled_page("report", scripts, data, title=str(data["title"]), libraries=_LIBRARIES, served=served)
 
 
 def filled_page(
-    name: str, scripts: Sequence[str], data: JsonObject, *, title: str, libraries: Sequence[str] = ()
+    name: str,
+    scripts: Sequence[str],
+    data: JsonObject,
+    *,
+    title: str,
+    libraries: Sequence[str] = (),
+    served: bool = False,
 ) -> str:
     """Return the page of this name with its scripts, styles and data."""
     texts = _scripts(scripts, libraries)
@@ -801,7 +835,7 @@ def filled_page(
     return _filled(
         _asset("page.html"),
         {
-            "POLICY": _policy(texts),
+            "POLICY": _policy(texts, served=served),
             "TITLE": escape(title),
             "BODY": _filled(_asset(f"{name}.html"), {"LICENSES": escape(licenses)}),
             "STYLES": "\n".join(f"<style>{style}</style>" for style in _styles()),
@@ -848,12 +882,13 @@ def _scripts(names: Sequence[str], libraries: Sequence[str]) -> list[str]:
     return [*others, f'(() => {{\n"use strict";\n{own}}})();\n']
 
 
-def _policy(texts: Sequence[str]) -> str:
+def _policy(texts: Sequence[str], *, served: bool) -> str:
     scripts = " ".join(_hash(script) for script in texts)
     styles = " ".join(_hash(style) for style in _styles())
+    asked = "connect-src 'self'; form-action 'self'" if served else "form-action 'none'"
     return (
         f"default-src 'none'; script-src {scripts}; style-src {styles}; img-src data:; base-uri 'none';"
-        " form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+        f" {asked}; require-trusted-types-for 'script'; trusted-types 'none'"
     )
 
 
@@ -867,29 +902,34 @@ def _hash(text: str) -> str:
 _NAME = 200
 
 
-def overview(
+def overview_data(
     pages: Mapping[str, ListedSession],
     sums: Mapping[str, Sequence[UsageRow]],
-    total: UsageRow,
+    total: UsageRow | None,
     *,
     damaged: Sequence[str] = (),
     unchecked: bool = False,
     made_at: datetime | None = None,
-) -> str:
-    """Return sessions as an HTML file, in their order, and by name of a dimension the sums of what was paid.
+) -> JsonObject:
+    """Return sessions for `overview_page`, in their order, and by name of a dimension the sums of what was paid.
 
-    ``pages`` has the sessions by the files of their pages, ``damaged`` are the ids of those that have none. Each row of
-    ``sums`` has that one group. The same arguments give the same text. O(sessions + rows).
+    ``pages`` has the sessions by the addresses of their pages, ``damaged`` are the ids of those that have none. Each
+    row of ``sums`` has that one group. The same arguments give the same data. O(sessions + rows).
     """
-    data: JsonObject = {
+    return {
         "made": None if made_at is None else f"{minute(made_at)} UTC",
         "sessions": [_listed_json(session, file) for file, session in pages.items()],
         "damaged": [*damaged],
         "unchecked": unchecked,
         "sums": {name: [_sum_json(row) for row in rows] for name, rows in sums.items()},
-        "total": bill_json(total),
+        "total": None if total is None else bill_json(total),
     }
-    return filled_page("index", ("page", "money", "index"), data, title="Sessions")
+
+
+def overview_page(data: JsonObject, *, served: bool = False) -> str:
+    """Return the page of this data, as one HTML text; one that is ``served`` follows its server."""
+    scripts = ("page", "money", "index", *(("server", "listing") if served else ()))
+    return filled_page("index", scripts, data, title="Sessions", served=served)
 
 
 def _listed_json(session: ListedSession, file: str) -> JsonValue:

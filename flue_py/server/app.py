@@ -12,7 +12,6 @@ from hashlib import sha256
 from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeAlias, cast
 from urllib.parse import quote, unquote, urlsplit
-from zlib import crc32
 
 import anyio
 import msgspec
@@ -25,13 +24,12 @@ from starlette.routing import Route as Served
 from flue_py import errors
 from flue_py.core.json import Frozen
 from flue_py.core.operations import SessionEvent, seen_by
-from flue_py.core.sessions import SessionInfo
 from flue_py.errors import FlueError, InvalidArgument
 from flue_py.render import views
-from flue_py.server import conversations
+from flue_py.server import conversations, page
 from flue_py.server.listener import SHORTEST_TOKEN, answer_at
 from flue_py.server.openapi import EVENTS, openapi_document
-from flue_py.server.routes import CONVERSATIONS, ROUTES, Call, Route
+from flue_py.server.routes import CONVERSATIONS, ROUTES, Call, Route, etag_of
 from flue_py.sessions.store import Store
 
 if TYPE_CHECKING:
@@ -173,12 +171,6 @@ async def _failed(request: Request, error: Exception) -> Response:
 # A request: its parameters, its body, its revision.
 
 
-def etag_of(info: SessionInfo) -> str:
-    """Return the ETag of a session: its number in the store, its revision, and what it has spent."""
-    spent = crc32(repr((info.spent_tokens, info.spent_picodollars, info.unpriced_calls, info.unknown_calls)).encode())
-    return f'"{info.session_key}-{info.revision}-{spent:08x}"'
-
-
 def _expected_revision(header: str | None) -> int | None:
     if header is None or header.strip() == "*":
         return None
@@ -219,8 +211,10 @@ Work: TypeAlias = Callable[[Call, Request], Awaitable[Response]]
 
 
 async def _answer(work: Work, store: Store, access: Access, seconds: float, request: Request) -> Response:
-    narrowed = access.store_of(store, request.headers.get("authorization", ""))
+    narrowed = access.store_of(store, page.authorization_of(request))
     path, names = request.url.path, request.path_params
+    if narrowed is None and path.partition("/sessions/")[0] in ("", "/"):
+        return page.login_page()
     if narrowed is None:
         return problem(path, 401, "NoToken", "The token is missing or wrong.", "Send Authorization: Bearer TOKEN.")
     key = request.headers.get("idempotency-key")
@@ -298,7 +292,7 @@ async def _event_lines(events: AsyncGenerator[SessionEvent, None]) -> AsyncGener
 
 async def _stream(call: Call, streams: Streams, request: Request) -> Response:
     session = await call.session()
-    last = unquote(request.headers.get("last-event-id", ""))
+    last = unquote(request.headers.get("last-event-id", request.query_params.get("after", "")))
     after = [last] if last else []
     if after and not seen_by(after).sessions.knows(session.id):
         raise InvalidArgument("Last-Event-ID: this is no event of this session; leave it out to begin at the first")
@@ -357,6 +351,16 @@ def make_app(store: Store, access: Access = Access(), limits: ServerLimits = Ser
     for route in _ROUTES:
         serve_at(route.path, route.method, partial(_work, route, limits))
     serve_at(EVENTS, "GET", lambda call, request: _stream(call, streams, request))
+    for path, work in {**page.PAGES, **page.DATA}.items():
+        serve_at(path, "GET", work)
+
+    async def log_in(request: Request) -> Response:
+        token = await page.sent_token(request)
+        if token and access.store_of(store, f"Bearer {token}") is None:
+            return page.login_page(is_wrong=True)
+        return page.logged(request, token)
+
+    served.append(Served("/login", log_in, methods=["POST"]))
     handlers: Mapping[object, object] = {HTTPException: _refusal, Exception: _failed}
     return _Guard(Starlette(routes=served, exception_handlers=handlers), access)  # type: ignore[arg-type]
 

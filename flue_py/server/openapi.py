@@ -78,9 +78,15 @@ def _events() -> JsonObject:
     responses = _problems(EVENTS)
     responses["200"] = {"description": "Events, as they come.", "content": {"text/event-stream": {}}}
     last: JsonObject = {"name": "Last-Event-ID", "in": "header", "schema": {"type": "string"}}
+    after: JsonObject = {
+        "name": "after",
+        "in": "query",
+        "description": "The same, for the first request of a reader that sends no headers.",
+        "schema": {"type": "string"},
+    }
     session: JsonObject = {"name": "session", "in": "path", "required": True, "schema": {"type": "string"}}
     summary = "Follow the events of a session (server-sent events)."
-    return {"operationId": "events", "summary": summary, "parameters": [session, last], "responses": responses}
+    return {"operationId": "events", "summary": summary, "parameters": [session, last, after], "responses": responses}
 
 
 def openapi_document(routes: Sequence[Route], version: str) -> JsonObject:

@@ -7,6 +7,7 @@ from decimal import Decimal, InvalidOperation
 from hashlib import sha256
 from secrets import token_hex
 from typing import Annotated, Any, Literal, TypeAlias, cast
+from zlib import crc32
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -86,6 +87,12 @@ class Route(Frozen):
     answer: type[Struct]
     status: int = 200
     has_etag: bool = False
+
+
+def etag_of(info: SessionInfo) -> str:
+    """Return the ETag of a session: its number in the store, its revision, and what it has spent."""
+    spent = crc32(repr((info.spent_tokens, info.spent_picodollars, info.unpriced_calls, info.unknown_calls)).encode())
+    return f'"{info.session_key}-{info.revision}-{spent:08x}"'
 
 
 def _leaf(leaf: str | None) -> LeafChoice:

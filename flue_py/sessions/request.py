@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from flue_py.context.request import Attempts, ContextRequest
     from flue_py.context.settings import AgentContext, ContextSettings, ContextSource
     from flue_py.context.sources import GatheredContext, SourceReader
+    from flue_py.core.sessions import SessionInfo
     from flue_py.providers import lists
     from flue_py.providers import request as wire_requests
     from flue_py.providers.request import Validity
@@ -556,7 +557,12 @@ async def read_reported(
     while waiting:
         here, task_id, parent_id = waiting.popleft()
         try:
-            reported.append(await _read_one(backend, here, task_id, parent_id, sizes=sizes, lost=lost))
+            # The row first: entries that are appended meanwhile are in the tree, and the leaf is one that the tree has.
+            info = await backend.get_session(here)
+            if info is None:
+                raise SessionNotFound(here)
+            session = await reported_of(backend, info, await backend.read_tree(here), sizes=sizes, lost=lost)
+            reported.append(replace(session, task_id=task_id, parent_id=parent_id))
             links = await backend.task_links(here)
         except SessionNotFound:
             if not reported:
@@ -577,26 +583,24 @@ def _losses(entries: Sequence[Entry]) -> dict[str, JsonObject]:
     return {entry_id: {**report.json, "entryIds": [*report.entry_ids]} for entry_id, report in reports.items()}
 
 
-async def _read_one(
-    backend: Backend, session_id: str, task_id: str | None, parent_id: str | None, *, sizes: bool, lost: bool
+async def reported_of(
+    backend: Backend, info: SessionInfo, entries: Sequence[Entry], *, sizes: bool, lost: bool, is_part: bool = False
 ) -> ReportedSession:
-    # The row first: entries that are appended meanwhile are in the tree, and the leaf is one that the tree has.
-    info = await backend.get_session(session_id)
-    if info is None:
-        raise SessionNotFound(session_id)
-    entries = await backend.read_tree(session_id)
-    marks = await backend.read_marks(session_id)
-    costs = await backend.read_entry_costs(session_id)
+    """Return a session with its entries, or a part of them, as the report takes it: of a part without its costs.
+
+    O(entries), and of a whole session O(calls of the tree). Raises `SessionNotFound`.
+    """
+    marks = await backend.read_marks(info.ref)
     return render.report.ReportedSession(
         info,
         entries,
         {mark.entry_id: mark.value or "" for mark in marks if mark.kind == "label"},
-        task_id,
-        parent_id,
-        entry_sizes(entries) if sizes else {},
-        costs,
-        await handle.source_of(backend, info),
-        await backend.waiting.call(lambda: _losses(entries)) if lost else {},
+        sizes=entry_sizes(entries) if sizes else {},
+        costs={} if is_part else await backend.read_entry_costs(info.ref),
+        source=await handle.source_of(backend, info),
+        losses=await backend.waiting.call(lambda: _losses(entries)) if lost else {},
+        pins=frozenset(mark.entry_id for mark in marks if mark.kind == "pin" and mark.value == "on"),
+        is_part=is_part,
     )
 
 

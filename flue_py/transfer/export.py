@@ -26,7 +26,7 @@ from flue_py.db.files import Part, make_private_folder, write_whole
 from flue_py.formats.kit import Exported, SessionTree
 from flue_py.formats.registry import export_names, known_format
 from flue_py.providers.base import ExportNote
-from flue_py.render.report import overview
+from flue_py.render.report import overview_data, overview_page
 from flue_py.render.transcript import WrittenUpTo, rewound_note, transcript_body, transcript_head, written_up_to
 from flue_py.render.views import ListedSession
 from flue_py.sessions import handle
@@ -230,9 +230,8 @@ async def write_pages(
         # The newest period comes first, else the most expensive.
         sums[name] = usage.rows[::-1] if name in ("day", "month") else _dearest_first(usage.rows)
         total = usage.total
-    data = overview(pages, sums, total, damaged=unread, unchecked=store.unchecked, made_at=made_at).encode(
-        errors="backslashreplace"
-    )
+    listing = overview_data(pages, sums, total, damaged=unread, unchecked=store.unchecked, made_at=made_at)
+    data = overview_page(listing).encode(errors="backslashreplace")
     await waiting.call(partial(write_whole, target / _INDEX, data, overwrite=overwrite))
     return PagesReport(target / _INDEX, len(pages), size + len(data), tuple(unread))
 

@@ -114,7 +114,7 @@ def test_the_page_names_nothing_outside_of_itself() -> None:
     page = html_report([reported(forest([None]))])
     markup = re.sub(r"<(script|style)[^>]*>.*?</\1>", "", page, flags=re.DOTALL)
     assert re.findall(r'(?:src|href|action|data|poster|srcset)="([^"]*)"', markup) == ["data:,", "#history"]
-    own = "".join((ASSETS / f"{name}.js").read_text() for name in (*SCRIPTS, "index"))
+    own = "".join((ASSETS / f"{name}.js").read_text() for name in (*SCRIPTS, "index", "live", "listing"))
     own += (ASSETS / "report.css").read_text()
     assert not re.search(
         r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|fetch\(|XMLHttp|import\(|url\(", own
@@ -126,10 +126,11 @@ def test_the_page_names_nothing_outside_of_itself() -> None:
 def test_every_script_of_the_page_is_shipped_and_put_in() -> None:
     there = {file.name for file in ASSETS.iterdir() if file.is_file()}
     of_list = {"index.html", "index.js"}
+    of_server = {"server.js", "live.js", "listing.js", "login.html", "login.js"}
     templates = {"page.html", "report.html"}
-    assert there == {*templates, "report.css", *(f"{name}.js" for name in SCRIPTS)} | of_list
+    assert there == {*templates, "report.css", *(f"{name}.js" for name in SCRIPTS)} | of_list | of_server
     page = html_report([reported(forest([None]))])
-    for name in there - of_list - templates:
+    for name in there - of_list - of_server - templates:
         assert (ASSETS / name).read_text() in page
 
 

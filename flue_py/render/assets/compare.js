@@ -39,7 +39,7 @@ function compareElement(session, at, other, { choose, compare }) {
     id: "other-leaf", on: { change: (event) => compare(Number(event.target.value)) },
   }, ...leafOptions(session, [other]).map(([value, text]) => make("option", { value, text, selected: value === other })));
   const common = make("div", { class: "common" }, make("h3", {
-    text: shared ? `In common: ${counted(shared, "entry", "entries")}, the last of them` : "Nothing in common",
+    text: shared ? `In common: ${counted(shared + outsideOf(session, pathOf(session, at)), "entry", "entries")}, the last of them` : "Nothing in common",
   }));
   if (ancestor !== undefined) common.append(make("ol", { class: "brief" }, briefElement(session, ancestor, choose)));
   return make("div", { class: "compare" },

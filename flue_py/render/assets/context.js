@@ -20,28 +20,29 @@ class Reading {
     this.at = at;
     this.path = at === undefined ? [] : pathOf(session, at);
     this.branch = at === undefined ? [] : branchOf(session, at);
-    this.context = at === undefined ? [] : contextOf(session, at);
+    this.context = contextOf(session, at);
     const title = byId("reading-title");
     if (at === undefined) title.textContent = "Before the first entry";
     else title.replaceChildren("At ", make("code", { text: session.entries[at].id, dir: "auto" }));
     this.drawAgainst();
     this.drawTabs();
+    this.onShown?.();
   }
 
   // The bars: all that is stored, the path, and what of it the model sees.
   drawAgainst() {
     const { session, path, context } = this;
-    const everything = session.entries.length;
+    const everything = session.stored ?? session.entries.length;
     const rows = [
       ["Stored, all branches", everything, session.tokens, "entry", "entries"],
-      ["Stored on this path", path.length, tokensOf(session, path), "entry", "entries"],
-      ["The model sees", context.length, tokensOf(session, context), "message", "messages"],
+      ["Stored on this path", path.length + outsideOf(session, path), tokensOf(session, path), "entry", "entries"],
+      ["The model sees", context.length + context.before, tokensOf(session, context), "message", "messages"],
     ];
     const most = Math.max(1, session.counted ? session.tokens : everything);
     byId("against").replaceChildren(...rows.map(([name, count, tokens, one, many], place) => {
       const fill = make("span", { class: place === 2 ? "fill seen" : "fill" });
       fill.style.width = `${(100 * (session.counted ? tokens : count)) / most}%`;
-      const figures = counted(count, one, many) + (session.counted ? `, size ${short(tokens)} tokens` : "");
+      const figures = (place === 2 && context.before === null ? "…" : counted(count, one, many)) + (session.counted ? `, size ${short(tokens)} tokens` : "");
       return make("div", { class: "measure" },
         make("span", { class: "what", text: name }),
         make("span", { class: "bar", "aria-hidden": "true" }, fill),
@@ -50,7 +51,7 @@ class Reading {
   }
 
   drawTabs() {
-    const names = [`Model sees (${number(this.context.length)})`, `Branch (${number(this.branch.length)})`, "Entry"];
+    const names = [`Model sees (${lengthOf(this.context)})`, `Branch (${number(this.branch.length)})`, "Entry"];
     this.panels = [this.contextElement, this.branchElement, this.entryElement];
     if (this.session.leaves.length > 1) {
       names.push("Compare");
@@ -112,7 +113,10 @@ class Reading {
     const isThere = this.at === undefined || seen.has(this.at);
     const places = isThere ? this.context : [...this.context, this.at];
     if (!this.context.length && isThere) return make("p", { class: "muted", text: "Nothing: the context is empty here." });
-    return messageList(this.session, places, { ...this.how, seen, note: "selected, not in the context" });
+    const list = messageList(this.session, places, { ...this.how, seen, note: "selected, not in the context" });
+    const before = this.context.before === null ? "What comes before is being read." : `Not on this page: ${counted(this.context.before, "message")} of it.`;
+    if (this.context.before !== 0) list.prepend(make("li", { class: "gap", text: before }));
+    return list;
   }
 
   branchElement() {
@@ -127,12 +131,13 @@ class Reading {
     const entry = this.session.entries[this.at];
     const facts = [
       ["entry", entry.id],
-      ["parent", entry.parent === undefined ? "(a root)" : this.session.entries[entry.parent].id],
+      ["parent", entry.outside ? entry.outside[0] : entry.parent === undefined ? "(a root)" : this.session.entries[entry.parent].id],
       ["kind", entry.kind],
       ["role", entry.role],
       ["agent", entry.agent],
       ["source", entry.source],
       ["label", entry.label],
+      ["pinned", entry.pinned && "every later compaction keeps it"],
       ["created", `${whenOf(entry)} UTC`],
       ["size", entry.tokens ? counted(entry.tokens, "token") : undefined],
       ["model", entry.model],

@@ -1,6 +1,6 @@
 // The list of all sessions: filters, order, and what they cost. Each session has a page of its own.
 
-const COLUMNS = [
+const ALL_COLUMNS = [
   { name: "Last active", of: (session) => session.active, cell: (session) => session.active },
   { name: "Session", of: (session) => session.name.toLowerCase(), cell: link },
   { name: "Program", of: (session) => session.program, cell: (session) => session.program || "—" },
@@ -11,6 +11,9 @@ const COLUMNS = [
   { name: "Cost", of: (session) => (moneyText(session.paid) === "—" ? -1 : session.paid[0]), cell: (session) => moneyText(session.paid), isNumber: true },
 ];
 const FILTERS = ["program", "project", "model"];
+// What no session has is no column.
+const COLUMNS = ALL_COLUMNS.filter(({ name }) =>
+  !FILTERS.includes(name.toLowerCase()) || data.sessions.some((session) => session[name.toLowerCase()]));
 let order = { column: 0, isDown: true };
 
 function link(session) {
@@ -56,7 +59,7 @@ function sortBy(place) {
 
 function drawSums() {
   const name = byId("by").value;
-  const rows = data.sums[name];
+  const rows = data.sums[name] ?? [];
   const most = Math.max(1, ...rows.map((row) => row.paid[0]));
   const headings = [name, ...["Calls", "Input", "Output", "Cache read", "Cache write", "Cost"].map(numeric), ""];
   const lines = rows.map((row) => [
@@ -77,16 +80,23 @@ function drawTiles() {
   byId("tiles").replaceChildren(
     tile(number(data.sessions.length), data.sessions.length === 1 ? "session" : "sessions"),
     tile(number(programs.size), programs.size === 1 ? "program" : "programs"),
-    tile(short(data.total.paid[1]), "paid calls"),
-    tile(moneyText(data.total.paid), "paid in all"),
+    tile(data.total ? short(data.total.paid[1]) : "…", "paid calls"),
+    tile(data.total ? moneyText(data.total.paid) : "…", "paid in all"),
   );
 }
 
-for (const name of FILTERS) {
-  const values = [...new Set(data.sessions.map((session) => session[name] || "—"))].sort();
-  byId(name).replaceChildren(make("option", { value: "", text: "all" }), ...values.map((value) => make("option", { value, text: value })));
-  byId(name).addEventListener("change", drawSessions);
+function drawFilters() {
+  for (const name of FILTERS) {
+    const values = [...new Set(data.sessions.map((session) => session[name] || "—"))].sort();
+    const chosen = byId(name).value;
+    byId(name).replaceChildren(make("option", { value: "", text: "all" }), ...values.map((value) => make("option", { value, text: value })));
+    byId(name).value = values.includes(chosen) ? chosen : "";
+    byId(name).closest(".field").hidden = values.length < 2;
+  }
 }
+
+for (const name of FILTERS) byId(name).addEventListener("change", drawSessions);
+drawFilters();
 byId("damaged").textContent = data.damaged.map((id) => `${id}: damaged, and has no page`).join("\n");
 byId("by").replaceChildren(...Object.keys(data.sums).map((name) => make("option", { value: name, text: name })));
 byId("by").addEventListener("change", drawSums);

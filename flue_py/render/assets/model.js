@@ -114,8 +114,10 @@ function timeOf(session, entry) {
   return whenOf(entry).slice(session.isOneDay ? 11 : 5, 16);
 }
 
+// The context at an entry, as places. `before` counts what of it is not on the page: null until the page has asked.
 function contextOf(session, at) {
   const added = [];
+  added.before = 0;
   let here = at;
   while (here !== undefined && session.entries[here].context === undefined) {
     if (session.entries[here].seen) added.push(here);
@@ -123,11 +125,21 @@ function contextOf(session, at) {
   }
   added.reverse();
   if (here === undefined) return added;
+  const { context: stretches, before = 0, seen } = session.entries[here];
   const begun = [];
-  for (const [first, last] of session.entries[here].context) {
+  for (const [first, last] of stretches ?? (seen ? [[here, here]] : NOTHING)) {
     for (let each = first; each <= last; each += 1) begun.push(each);
   }
-  return begun.concat(added);
+  return Object.assign(begun.concat(added), { before: stretches ? before : null });
+}
+
+function lengthOf(context) {
+  return context.before === null ? "…" : number(context.length + context.before);
+}
+
+// How many entries lie above an entry and outside of the page.
+function outsideOf(session, path) {
+  return path.length ? session.entries[path[0]].outside?.[1] ?? 0 : 0;
 }
 
 function tokensOf(session, places) {

@@ -24,6 +24,7 @@ function sumPaid(entries) {
 }
 
 function drawMoney() {
+  if (!data.models) return;
   const { rows, total } = data.models;
   const line = (name, model, { usage, paid }) => [
     name, model, numeric(number(paid[1])), ...usage.map((count) => numeric(known(count))), numeric(billText(paid)),

@@ -57,7 +57,7 @@ function goToAddress() {
   if (wanted && wanted.at !== reading.at) choose(wanted.at);
 }
 
-function showSession(place) {
+function showSession(place, chosen = sessions[place].leaf ?? undefined) {
   view.number = place;
   view.session = sessions[place].children ? sessions[place] : prepare(sessions[place]);
   const session = view.session;
@@ -72,16 +72,16 @@ function showSession(place) {
   tree.show(session);
   map.show(session);
   reading.wanted = "";
-  choose(session.leaf ?? undefined);
+  choose(chosen);
 }
 
 function drawTiles(session) {
-  const context = session.leaf === null ? [] : contextOf(session, session.leaf);
+  const context = contextOf(session, session.leaf ?? undefined);
   const turns = session.entries.filter((entry) => entry.asks).length;
   const tiles = [
-    ["Stored", number(session.entries.length), `${session.entries.length === 1 ? "entry" : "entries"}, ${counted(turns, "prompt")}`],
+    ["Stored", number(session.stored ?? session.entries.length), `${session.entries.length === 1 ? "entry" : "entries"}, ${counted(turns, "prompt")}${session.isPart ? " on this page" : ""}`],
     ["Branches", number(session.leaves.length), session.leaves.length === 1 ? "one straight line" : "ends in the tree"],
-    ["The model sees", number(context.length), session.counted ? `messages, size ${short(tokensOf(session, context))} tokens` : "messages at the leaf"],
+    ["The model sees", lengthOf(context), session.counted ? `messages, size ${short(tokensOf(session, context))} tokens` : "messages at the leaf"],
     ["Cost", totalText(), moneyNote()],
   ];
   byId("tiles").replaceChildren(...tiles.map(([name, value, note]) => make("li", {},
@@ -91,11 +91,13 @@ function drawTiles(session) {
 }
 
 function totalText() {
+  if (!data.models) return "…";
   const [picodollars, calls, unpriced] = data.models.total.paid;
   return calls && calls === unpriced ? "—" : dollars(picodollars);
 }
 
 function moneyNote() {
+  if (!data.models) return "being added up";
   const { paid: [, calls, unpriced], unknown } = data.models.total;
   if (!calls) return "no call was paid for";
   return counted(calls, "call") + (unpriced ? `, ${number(unpriced)} unpriced` : "") +
@@ -145,7 +147,11 @@ function startTheme(chart) {
   set("auto");
 }
 
-byId("title").textContent = data.title;
+function drawTitle() {
+  document.title = byId("title").textContent = data.title;
+}
+
+drawTitle();
 byId("made").textContent = data.made ? `Made ${data.made} by flue_py.` : "Made by flue_py.";
 if (data.unchecked) byId("made").textContent += " Unchecked: read without its key, and others may have changed it.";
 byId("tree-legend").append(

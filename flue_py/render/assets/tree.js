@@ -91,7 +91,7 @@ class Tree {
     const entry = this.session.entries[at];
     const isEnd = next === undefined || sides.length > 0 || at === this.session.leaf;
     const isTurn = entry.kind === "message" && entry.role === "user";
-    return isEnd || isTurn || entry.label || entry.context !== undefined || entry.kind === "branch_summary";
+    return isEnd || isTurn || entry.label || entry.pinned || entry.context !== undefined || entry.kind === "branch_summary";
   }
 
   addRun(run, level) {
@@ -190,6 +190,7 @@ class Tree {
       element.append(make("span", { class: `dot ${tint(entry)}`, "aria-hidden": "true" }));
       element.append(make("span", { class: `name ${tint(entry)}`, text: entry.name, title: entry.name }));
       element.append(make("bdi", { class: "line", text: lineOf(entry), title: entry.id }));
+      if (entry.pinned) element.append(make("span", { class: "badge", text: "pinned" }));
       if (entry.label) element.append(make("bdi", { class: "badge label", text: entry.label }));
       const sent = sentBadge(this.session, row.at);
       if (sent) element.append(make("span", { class: "badge sent", text: sent, title: "in what the agent is sent at the leaf" }));
@@ -240,7 +241,7 @@ class Tree {
   onKey(event) {
     const row = this.rows[this.current];
     const page = Math.max(1, Math.floor(this.box.clientHeight / this.row) - 1);
-    const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -this.rows.length, End: this.rows.length };
+    const steps = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1, PageDown: page, PageUp: -page, Home: -this.rows.length, End: this.rows.length };
     if (event.ctrlKey || event.metaKey || event.altKey || !row) return;
     if (event.key in steps) this.focus(this.current + steps[event.key]);
     else if (event.key === "ArrowRight") {

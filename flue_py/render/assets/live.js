@@ -1,0 +1,175 @@
+// The page of a session on its server: it follows what happens, reads on where it ends, and does what its reader wants.
+
+const PAGE = `/page/sessions/${encodeURIComponent(sessions[0].id)}`;
+const API = `/v1/sessions/${encodeURIComponent(sessions[0].id)}`;
+const state = make("span", { class: "badge", text: "connecting" });
+const window_ = make("p", { class: "muted part-of" });
+byId("tiles").after(window_);
+
+// -- what the page has of the session --------------------------------------------------------------------------------
+
+function drawLinks() {
+  const links = [["", "/", "All sessions"], ...data.links].map(([what, href, name]) => make("a", { href },
+    make("bdi", { class: "chip-title", text: name }), what ? make("bdi", { class: "muted", text: what }) : null));
+  byId("sessions").hidden = false;
+  byId("sessions").replaceChildren(...links);
+  const around = (at, text) => at && make("a", { href: `?at=${encodeURIComponent(at)}#${encodeURIComponent(at)}`, text });
+  const parts = [around(data.earlier, "Earlier"), around(data.later, "Later"), location.search && make("a", { href: location.pathname, text: "At the leaf" })];
+  window_.replaceChildren(...(sessions[0].isPart ? [`This page has ${counted(sessions[0].entries.length, "entry", "entries")} of a longer session.`] : []),
+    ...parts.filter(Boolean).flatMap((link) => [" ", link]));
+  byId("growth-note").after(byId("growth-part"));
+  byId("growth-part").hidden = !sessions[0].isPart;
+}
+
+// Goes where the address names an entry that is not on the page.
+function goOutside() {
+  let wanted;
+  try {
+    wanted = decodeURIComponent(location.hash.slice(1));
+  } catch {
+    return;
+  }
+  const isElsewhere = wanted && addressed() === undefined && sessions[0].isPart;
+  if (isElsewhere && new URLSearchParams(location.search).get("at") !== wanted) {
+    location.replace(`?at=${encodeURIComponent(wanted)}${location.hash}`);
+  }
+}
+
+const contexts = new Map();
+
+// Asks for a context that begins before the page. What it has at an entry never changes.
+reading.onShown = () => {
+  drawActs();
+  if (reading.at === undefined || reading.context.before !== null) return;
+  const { entries } = sessions[0];
+  let begin = reading.at;
+  while (entries[begin].context !== null) begin = entries[begin].parent;
+  const { id } = entries[begin];
+  if (contexts.has(id)) return;
+  contexts.set(id, undefined);
+  ask(`${PAGE}/context?leaf=${encodeURIComponent(id)}`).then((context) => {
+    contexts.set(id, context);
+    setContexts();
+    drawTiles(view.session);
+    choose(reading.at);
+  }, tellError);
+};
+
+function setContexts() {
+  const { entries } = sessions[0];
+  if (!contexts.size) return;
+  const placeOf = new Map(entries.map((entry, at) => [entry.id, at]));
+  for (const [id, context] of contexts) {
+    const entry = entries[placeOf.get(id)];
+    if (!entry || !context) continue;
+    const places = context.entryIds.map((each) => placeOf.get(each)).filter((at) => at !== undefined);
+    Object.assign(entry, { context: places.map((at) => [at, at]), before: context.count - places.length });
+  }
+}
+
+// What has to be added up from all of a long session comes when nothing happens.
+let adding;
+
+function addUp() {
+  if (!sessions[0].isPart) return;
+  clearTimeout(adding);
+  adding = setTimeout(async () => {
+    try {
+      const { paid, models } = await ask(`${PAGE}/figures${location.search}`);
+      for (const entry of sessions[0].entries) if (paid[entry.id]) entry.paid = paid[entry.id];
+      data.models = models;
+      sessions[0].isPaid ||= sessions[0].entries.some((entry) => entry.paid);
+      drawTiles(view.session);
+      drawMoney();
+      tree.rebuild();
+    } catch (error) {
+      tellError(error);
+    }
+  }, data.models ? 3000 : 0);
+}
+
+// -- following -------------------------------------------------------------------------------------------------------
+
+// Draws the page anew: whoever was at the leaf is at the new one, anybody else stays where he was.
+function draw(fresh) {
+  const { leaf, entries } = view.session;
+  const idOf = (at) => entries[at].id;
+  const chosen = reading.at === undefined || reading.at === leaf ? undefined : idOf(reading.at);
+  const folds = [tree.open, tree.closed].map((places) => [...places].map(idOf));
+  const [top, panelTop, current] = [byId("tree-box").scrollTop, byId("panel").scrollTop, tree.rows[tree.current]];
+  const focused = document.activeElement;
+  const hadFocus = byId("tree").contains(focused);
+  Object.assign(data, fresh, { models: fresh.models ?? data.models });
+  sessions.splice(0, sessions.length, ...fresh.sessions);
+  sessions.forEach(unpack);
+  setContexts();
+  const placeOf = new Map(sessions[0].entries.map((entry, at) => [entry.id, at]));
+  showSession(0, placeOf.get(chosen));
+  [tree.open, tree.closed] = folds.map((ids) => new Set(ids.map((id) => placeOf.get(id)).filter((at) => at !== undefined)));
+  tree.rebuild();
+  if (chosen === undefined) tree.reveal(view.session.leaf ?? 0);
+  else {
+    byId("tree-box").scrollTop = top;
+    byId("panel").scrollTop = panelTop;
+    const place = current && tree.placeOf.get(placeOf.get(idOf(current.at)));
+    if (place !== undefined) tree.current = place;
+    tree.draw();
+  }
+  if (hadFocus) tree.focus(tree.current);
+  drawTitle();
+  drawLinks();
+  drawMoney();
+  chart.draw();
+  if (byId("turns").childElementCount) chart.fill();
+  find.search();
+  addUp();
+}
+
+let isStale = false;
+let renewing;
+
+// Renews the page, once for all that happens while it does.
+function renew() {
+  isStale = true;
+  renewing ??= (async () => {
+    try {
+      while (isStale) {
+        isStale = false;
+        draw(await ask(PAGE + location.search));
+      }
+    } catch (error) {
+      tellError(error);
+    } finally {
+      renewing = undefined;
+    }
+  })();
+  return renewing;
+}
+
+function follow() {
+  const events = new EventSource(`${API}/events?after=${encodeURIComponent(data.after)}`);
+  events.onopen = () => { state.textContent = "live"; };
+  events.onerror = () => {
+    state.textContent = "not connected, trying again";
+    // The browser tries again by itself, unless it was refused.
+    if (events.readyState === EventSource.CLOSED) setTimeout(() => renew().then(follow), 5000);
+  };
+  for (const type of data.events) events.addEventListener(type, () => {
+    if (type !== "session_deleted") renew();
+    else {
+      events.close();
+      state.textContent = "deleted";
+      tell("This session was deleted.", { isBad: true });
+    }
+  });
+}
+
+byId("growth-note").after(make("p", { id: "growth-part", class: "muted", text: "Of the entries on this page." }));
+document.querySelector(".kicker").replaceChildren("Session ", state);
+addEventListener("hashchange", goOutside);
+function drawActs() {}
+goOutside();
+drawLinks();
+choose(reading.at);
+addUp();
+follow();

@@ -1,0 +1,1 @@
+if (data.wrong) byId("wrong").textContent = "No such token.";

@@ -1,0 +1,32 @@
+// Asking the server that a page came from, and telling what it answered.
+
+class Refused extends Error {}
+
+async function ask(path, { method = "GET", body, headers = {} } = {}) {
+  const type = body === undefined ? {} : { "Content-Type": "application/json" };
+  const answer = await fetch(path, { method, headers: { ...type, ...headers }, body: body && JSON.stringify(body) });
+  if (answer.status === 304) return undefined;
+  const said = await answer.json();
+  if (answer.ok) return Object.assign(said, { etag: said.etag ?? answer.headers.get("etag") });
+  if (answer.status === 401) location.reload();
+  throw Object.assign(new Refused(`${said.detail} ${said.remedy}`), { status: said.status });
+}
+
+const telling = make("p", { id: "told", class: "told", role: "status" });
+document.querySelector("main").before(telling);
+
+function tell(text, { isBad = false, link } = {}) {
+  telling.classList.toggle("refused", isBad);
+  telling.replaceChildren(make("bdi", { text }), ...(link ? [" ", make("a", link)] : []));
+}
+
+function tellError(error) {
+  if (error instanceof Refused) tell(error.message, { isBad: true });
+  // The server does not answer: the page goes on when it does.
+  else if (error instanceof TypeError) tell("The server does not answer.", { isBad: true });
+  else throw error;
+}
+
+function isTyping(event) {
+  return event.target.closest("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey;
+}

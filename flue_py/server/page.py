@@ -1,0 +1,216 @@
+"""The pages of a server: the list of sessions, and the report of each, which go on as the sessions do.
+
+They are those of `flue_py.render.report`. Of a long session a page has the entries around one of them; figures that
+are added up from all of them are asked for when the page is there.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, get_args
+from urllib.parse import parse_qs, quote
+from zlib import crc32
+
+from msgspec.structs import replace
+from starlette.responses import RedirectResponse, Response
+
+from flue_py.core.context import entry_costs
+from flue_py.core.entries import Entry
+from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.ledger import UsageRow
+from flue_py.core.operations import EventType, SessionEvent
+from flue_py.render import report, views
+from flue_py.server.routes import Call, etag_of, names_in
+from flue_py.sessions.request import reported_of
+from flue_py.sessions.session import Session
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+COOKIE = "flue_py_token"
+AROUND = 500
+"""How many entries before and behind one a page of a session has at most."""
+_MOST_LISTED = 200
+_MOST_OF_A_CONTEXT = 5_000
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def _page(text: str, status: int = 200) -> Response:
+    return Response(text.encode(errors="backslashreplace"), status, _HEADERS, "text/html; charset=utf-8")
+
+
+def _data(value: JsonValue) -> Response:
+    return Response(report.embedded_json(value), 200, _HEADERS, "application/json")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The token of a browser: in a cookie that no script reads and no other site sends.
+
+
+def authorization_of(request: Request) -> str:
+    """Return the ``Authorization`` of a request, which the cookie of a browser stands for.
+
+    A request that changes something has to say that it comes from a page: `app` compares the origin with the host.
+    """
+    header = request.headers.get("authorization")
+    cookie = request.cookies.get(COOKIE)
+    is_ours = request.method in ("GET", "HEAD") or "origin" in request.headers
+    if header is not None or cookie is None or not is_ours:
+        return header or ""
+    try:
+        return f"Bearer {urlsafe_b64decode(cookie).decode()}"
+    except ValueError:
+        return ""
+
+
+def login_page(*, is_wrong: bool = False) -> Response:
+    """Return the form that asks for a token."""
+    data: JsonObject = {"wrong": is_wrong}
+    return _page(report.filled_page("login", ("page", "login"), data, title="Log in", served=True), 401)
+
+
+async def sent_token(request: Request) -> str:
+    """Return the token that the form sends; "" if it sends none."""
+    data = bytearray()
+    async for part in request.stream():
+        data += part
+        if len(data) > 10_000:
+            return ""
+    return parse_qs(data.decode("latin-1")).get("token", [""])[0].strip()
+
+
+def logged(request: Request, token: str) -> Response:
+    """Return the way back to the list, with the cookie of a token, or with none for ""."""
+    back = RedirectResponse("/", 303, {"Cache-Control": "no-store"})
+    value = urlsafe_b64encode(token.encode()).decode()
+    is_over = None if token else 0
+    back.set_cookie(
+        COOKIE, value, max_age=is_over, path="/", secure=request.url.scheme == "https", httponly=True, samesite="strict"
+    )
+    return back
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The list of sessions.
+
+
+def address_of(session_id: str) -> str:
+    """Return the path of a session's page."""
+    return f"/sessions/{quote(session_id, safe='')}"
+
+
+async def _listed(call: Call, request: Request) -> JsonObject:
+    page = await call.store.list_sessions(limit=_MOST_LISTED, cursor=request.query_params.get("cursor"))
+    infos = [info for info in page.sessions if info.kind != "task"]
+    names = await names_in(call.store, infos)
+    rows = {address_of(info.id): views.listed_session(info, names[info.id], "") for info in infos}
+    data = report.overview_data(rows, {}, None, damaged=page.damaged, unchecked=call.store.unchecked)
+    return {**data, "more": page.next_cursor, "hasLogin": COOKIE in request.cookies}
+
+
+async def list_page(call: Call, request: Request) -> Response:
+    """Return the list of sessions, the newest first."""
+    return _page(report.overview_page(await _listed(call, request), served=True))
+
+
+async def list_data(call: Call, request: Request) -> Response:
+    """Return the data of that page; 304 if they are those of the ETag."""
+    answer = _data(await _listed(call, request))
+    answer.headers["ETag"] = f'"{crc32(answer.body):08x}"'
+    answer.headers["Cache-Control"] = "no-cache"
+    if request.headers.get("if-none-match") == answer.headers["ETag"]:
+        return Response(status_code=304, headers={"ETag": answer.headers["ETag"]})
+    return answer
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A session.
+
+
+async def _entries_around(session: Session, at: str | None) -> tuple[list[Entry], bool, bool]:
+    """Return the entries before and behind one, with it, and whether there are more of both; the newest without one."""
+    before = await session.entries(after=at, newest_first=True, limit=AROUND)
+    behind = [] if at is None else await session.entries(after=at, limit=AROUND)
+    here = [] if at is None else [entry for entry in await session.get_entries([at]) if entry is not None]
+    return [*reversed(before), *here, *behind], len(before) == AROUND, len(behind) == AROUND
+
+
+async def _links_of(call: Call, session: Session) -> list[JsonValue]:
+    """Return the sessions that belong to this one, as far as the caller sees them: relation, address and name."""
+    info = session.info
+    related = [("started by", link.parent_id) for link in await session.tasks.parents()]
+    related += [("forked from", info.forked_from_session)] if info.forked_from_session else []
+    related += [(f"task {link.task_id}", link.child_id) for link in await session.tasks.links()]
+    found = [(what, await call.store.get_session(session_id)) for what, session_id in related[:100]]
+    there = [(what, other.info) for what, other in found if other is not None]
+    names = await names_in(call.store, [other for _, other in there])
+    return [[what, address_of(other.id), names[other.id]] for what, other in there]
+
+
+async def _session_data(call: Call, at: str | None) -> JsonObject:
+    session = await call.session()
+    # The row first: entries that are appended meanwhile are on the page, and the leaf is one that the page has.
+    info, store = session.info, call.store
+    entries, has_earlier, has_later = await _entries_around(session, at or info.leaf_id)
+    is_part = has_earlier or has_later
+    reported = await reported_of(store.backend, info, entries, sizes=False, lost=not is_part, is_part=is_part)
+    source = await store.get_session(info.forked_from_session) if reported.source and info.forked_from_session else None
+    reported = replace(reported, source=None if source is None else source.info)
+    bill = () if is_part else (await _bill_of(call, session))
+    make = partial(report.report_data, [reported], report.Thresholds(), bill=bill, unchecked=store.unchecked)
+    data = await store.backend.waiting.call(make)
+    return {
+        **data,
+        "models": None if is_part else data["models"],
+        "etag": etag_of(info),
+        "after": SessionEvent("entry_added", info.id, info.created_us, info.revision).id,
+        "events": [*get_args(EventType)],
+        "earlier": entries[0].id if has_earlier else None,
+        "later": entries[-1].id if has_later else None,
+        "links": await _links_of(call, session),
+    }
+
+
+async def _bill_of(call: Call, session: Session) -> Sequence[UsageRow]:
+    usage = await call.store.usage(session, tasks=True, group_by=("provider", "model", "purpose"))
+    return usage.rows
+
+
+async def session_page(call: Call, request: Request) -> Response:
+    """Return the page of a session, around its leaf or the entry that ``at`` names."""
+    return _page(report.session_page(await _session_data(call, request.query_params.get("at")), served=True))
+
+
+async def session_data(call: Call, request: Request) -> Response:
+    """Return the data of that page."""
+    return _data(await _session_data(call, request.query_params.get("at")))
+
+
+async def figures(call: Call, request: Request) -> Response:
+    """Return the costs of the entries of a page, and of all of the session by model. O(calls of the tree)."""
+    session = await call.session()
+    entries, *_ = await _entries_around(session, request.query_params.get("at") or session.leaf_id)
+    costs = entry_costs(entries, await call.store.backend.read_entry_costs(session.info.ref))
+    paid: JsonObject = {entry_id: report.paid_json(cost) for entry_id, cost in costs.items()}
+    return _data({"paid": paid, "models": report.models_json(await _bill_of(call, session))})
+
+
+async def context(call: Call, request: Request) -> Response:
+    """Return which entries the context at one has, the last of them, and how many there are. O(context)."""
+    items = await (await call.session()).build_context_entries(leaf=request.query_params.get("leaf"))
+    return _data({"count": len(items), "entryIds": [item.entry_id for item in items[-_MOST_OF_A_CONTEXT:]]})
+
+
+PAGES = {"/": list_page, "/sessions/{session}": session_page}
+DATA = {
+    "/page/sessions": list_data,
+    "/page/sessions/{session}": session_data,
+    "/page/sessions/{session}/figures": figures,
+    "/page/sessions/{session}/context": context,
+}

@@ -1,0 +1,158 @@
+"""The pages of a server in a real browser: they follow what happens, and have of a long session what is looked at."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.adapters.needed import needs
+
+needs("server", "starlette", "uvicorn", "httpx")
+
+import httpx
+
+import flue_py
+from tests.browser import Chromium
+from tests.server.serving import TOKENS, Server, served
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+HOSTILE = "</script><img src=x onerror='window.pwned = 1'><script>window.pwned = 2</script>"
+LONG = 2_400
+
+
+def ask(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def answer(text: str) -> dict[str, Any]:
+    usage = {"input": 100, "output": 10, "totalTokens": 110, "cost": {"total": 0.25}}
+    return {"role": "assistant", "provider": "anthropic", "model": "claude", "content": text, "usage": usage}
+
+
+async def write_sessions(folder: Path) -> None:
+    async with flue_py.open(folder / "s.db", prices=False) as store:
+        for scope, number in (("ann", 0), ("ann", 1), ("bob", 0)):
+            session = await store.create_session(
+                id=f"{scope}-{number}", scope=scope, title=f"{HOSTILE} {scope} {number}", cwd=f"/w/part{number}"
+            )
+            first = [ask(f"{HOSTILE} first"), answer("**bold** zebra")]
+            await session.append_messages([*first, ask("second"), answer("so")])
+        session = await store.create_session(id="long", scope="ann", title="long")
+        await session.append_messages([ask(f"number {place}") for place in range(LONG - 1)])
+        await session.append_message(answer("the end"))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("pages")
+    asyncio.run(write_sessions(folder))
+    with served(folder) as running:
+        yield running
+
+
+def logged_in(look: Callable[[Page], None], page: Page) -> None:
+    """Log in as ann, where the address that is opened asks for it, and open that again."""
+    address = page.url
+    page.locator("[name=token]").fill(TOKENS["ann"])
+    page.locator("[name=token]").press("Enter")
+    page.locator("#sessions a").first.wait_for()
+    page.goto(address)
+    look(page)
+
+
+def follows(page: Page) -> None:
+    """Wait until the page is told of what happens."""
+    page.locator(".kicker", has_text="live").wait_for()
+
+
+def test_a_session_is_found_by_keys_and_its_page_follows_it(chromium: Chromium, server: Server) -> None:
+    def look(page: Page) -> None:
+        (cookie,) = page.context.cookies()
+        assert (cookie["httpOnly"], cookie["sameSite"], cookie["path"]) == (True, "Strict", "/")
+        assert page.evaluate("[document.cookie, localStorage.length, sessionStorage.length]") == ["", 0, 0]
+        follows(page)
+        assert {text.split()[-2] for text in page.locator("#sessions a").all_text_contents()[1:]} == {"ann"}
+        page.keyboard.press("/")
+        page.keyboard.type("zebra")
+        page.keyboard.press("Enter")
+        page.locator(".hits a").nth(1).wait_for()
+        page.keyboard.press("Escape")
+        page.select_option("#project", "part1")
+        page.locator("h1").click()
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        follows(page)
+        assert page.url == f"{server.url}/sessions/ann-1"
+        assert page.title() == f"{HOSTILE} ann 1"
+        assert page.locator("#panel strong").text_content() == "bold"
+        assert page.evaluate("[window.pwned, document.images.length]") == [None, 0]
+        with server.client("ann") as http:
+            assert http.post("/v1/sessions/ann-1/messages", json={"messages": [answer("more")]}).is_success
+            page.locator("#tree .badge.leaf", has=page.locator("xpath=..//*[text()='more']")).wait_for()
+            assert page.locator("#tab-0").text_content() == "Model sees (5)"
+            # Whoever reads another entry stays there.
+            page.locator("#tree [role=treeitem]", has_text="second").click()
+            assert http.post("/v1/sessions/ann-1/messages", json={"messages": [ask("again")]}).is_success
+            page.locator("#tree [role=treeitem]", has_text="again").wait_for()
+            assert page.locator("#tree [aria-selected=true]").text_content().find("second") > 0
+        assert page.locator("#tiles").text_content().count("$0.75") == 1
+
+    chromium.look(f"{server.url}/", partial(logged_in, look))
+
+
+def test_of_a_long_session_there_is_what_is_looked_at(chromium: Chromium, server: Server) -> None:
+    with server.client("ann") as http:
+        ids = [entry["id"] for entry in http.get("/v1/sessions/long/entries?limit=1000").json()["entries"]]
+
+    def look(page: Page) -> None:
+        assert len(page.reload().body()) < 400_000, "scripts included"
+        page.locator("#tab-0", has_text="Model sees (2,400)").wait_for()
+        page.locator("#tiles", has_text="$0.25").wait_for()
+        assert page.locator("#panel .gap").first.text_content() == f"Not on this page: {LONG - 501:,} messages of it."
+        page.locator(".part-of a", has_text="Earlier").click()
+        page.locator("#tree [aria-selected=true]", has_text=f"number {LONG - 501}").wait_for()
+        # An address leads to an entry that the page does not have.
+        page.goto(f"{server.url}/sessions/long#{ids[700]}")
+        page.locator("#tab-0", has_text="Model sees (701)").wait_for()
+        assert page.locator("#tree [aria-selected=true]").text_content().find("number 700") > 0
+        page.locator("#tab-2").click()
+        assert ids[699] in page.locator("#panel").text_content()
+
+    chromium.look(f"{server.url}/sessions/long", partial(logged_in, look))
+
+
+def test_a_page_is_for_the_session_of_its_token_and_for_its_own_origin(server: Server) -> None:
+    with httpx.Client(base_url=server.url) as http:
+        for path in ("/", "/sessions/ann-0", "/sessions/nobody"):
+            refused = http.get(path)
+            assert (refused.status_code, "ann" in refused.text, "<form" in refused.text) == (401, False, True)
+        assert http.get("/page/sessions").status_code == 401
+        wrong = http.post("/login", data={"token": "x" * 16})
+        assert (wrong.status_code, wrong.cookies) == (401, httpx.Cookies())
+        assert http.post("/login", data={"token": TOKENS["ann"]}, headers={"Origin": "null"}).status_code == 403
+        assert http.post("/login", data={"token": TOKENS["ann"]}).status_code == 303
+        page = http.get("/sessions/ann-0")
+        assert page.headers["content-security-policy"] == "frame-ancestors 'none'"
+        assert "connect-src 'self'; form-action 'self'" in page.text
+        assert "unsafe" not in page.text.split('Content-Security-Policy" content="')[1].split('">')[0]
+        data = http.get("/page/sessions")
+        assert "bob" not in data.text
+        assert http.get("/page/sessions", headers={"If-None-Match": data.headers["etag"]}).status_code == 304
+        for path in ("/sessions/bob-0", *(f"/page/sessions/bob-0{part}" for part in ("", "/figures", "/context"))):
+            missing = http.get(path)
+            assert (missing.status_code, missing.json()["code"]) == (404, "SessionNotFound")
+        # The cookie alone writes nothing: a page says where it comes from.
+        undo = "/v1/sessions/ann-0/undo"
+        for origin, status in ((None, 401), ("http://localhost:1", 403), (server.url, 200)):
+            headers = {} if origin is None else {"Origin": origin}
+            assert http.post(undo, json={}, headers=headers).status_code == status
+        assert http.post(undo.replace("undo", "redo"), json={}, headers={"Origin": server.url}).status_code == 200
+        http.post("/login", data={}, headers={"Origin": server.url})
+        assert http.get("/").status_code == 401
