@@ -9,7 +9,7 @@ import click
 
 from flue_py.cli import command as cli
 from flue_py.cli.command import Answer
-from flue_py.cli.main import Place, in_commands, key_in, on_one_line, read_config
+from flue_py.cli.main import Place, in_commands, key_in, on_one_line
 from flue_py.errors import FlueError
 from flue_py.server import mcp as tools
 from flue_py.server import serve as run_server
@@ -37,18 +37,7 @@ def serve(place: Place, address: str, token_file: str | None, hosts: tuple[str, 
     scope alone. The URL is printed on stderr. A signal ends it. Needs the extra server: pip install 'flue-py[server]'.
     """
     cli.require_database(place)
-    run_server(
-        place.target,
-        address,
-        token_file=token_file,
-        hosts=hosts,
-        tell=cli.tell,
-        key=place.keys(),
-        unchecked=place.unchecked,
-        witness=place.witnessed(),
-        accept=place.accept,
-        secrets=read_config().secrets,
-    )
+    run_server(cli.opening(place, threads=None), address, token_file=token_file, hosts=hosts, tell=cli.tell)
     return Answer()
 
 

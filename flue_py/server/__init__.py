@@ -8,35 +8,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from contextlib import AbstractAsyncContextManager
 from importlib.util import find_spec
 from pathlib import Path
 
-import flue_py
-from flue_py.core.witness import Witness
-from flue_py.db.keys import KeyChoice
-from flue_py.db.secrets import SecretsChoice
 from flue_py.errors import InvalidArgument, MissingExtra
 from flue_py.server.listener import checked_address
+from flue_py.sessions.store import Store
 from flue_py.system import in_full
 
 
 def serve(
-    target: str,
+    opening: AbstractAsyncContextManager[Store],
     address: str,
     *,
     token_file: str | None = None,
     hosts: Collection[str] = (),
     tell: Callable[[str], None] = lambda _: None,
-    key: KeyChoice = None,
-    unchecked: bool = False,
-    secrets: SecretsChoice | None = None,
-    witness: Witness | None = None,
-    accept: Collection[str] = (),
 ) -> None:
     """Answer on HTTP at ``[HOST:]PORT`` until a signal ends it; ``tell`` gets the URL.
 
-    ``token_file`` has the tokens, one a line, each with a scope behind a space if it is for that alone; without it, the
-    server is for this machine. ``hosts`` are further names by which it is called; the others are as for `flue_py.open`.
+    ``opening`` is the store, to be opened. ``token_file`` has the tokens, one a line, each with a scope behind a space
+    if it is for that alone; without it, the server is for this machine. ``hosts`` are further names by which it is
+    called.
 
     Raises `MissingExtra` without the extra ``server``, `InvalidArgument`, `OSError` for a port that is taken, and what
     `flue_py.open` raises.
@@ -50,9 +44,6 @@ def serve(
     at = checked_address(address, has_token=bool(tokens))
 
     async def run() -> None:
-        opening = flue_py.open(
-            target, key=key, unchecked=unchecked, secrets=secrets, witness=witness, accept=accept, create=False
-        )
         async with opening as store:
             await app.serve(store, at, access, tell)
 

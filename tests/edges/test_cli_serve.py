@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import flue_py
 from flue_py import server
 from flue_py.cli import main
 from flue_py.errors import MissingExtra
@@ -18,5 +19,5 @@ def test_without_the_extra_or_a_database_it_says_so(monkeypatch: pytest.MonkeyPa
     for missing in ("starlette", "uvicorn"):
         monkeypatch.setattr(server, "find_spec", lambda name, missing=missing: None if name == missing else object())
         with pytest.raises(MissingExtra, match=r"pip install 'flue-py\[server\]'"):
-            server.serve(str(tmp_path / "s.db"), "0")
+            server.serve(flue_py.open(tmp_path / "s.db"), "0")
     assert list(tmp_path.iterdir()) == []

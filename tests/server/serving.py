@@ -26,19 +26,20 @@ class Server:
 
 
 @contextmanager
-def served(folder: Path, *options: str) -> Iterator[Server]:
-    """Serve the database of a folder, which is made if it is missing; the server is killed at the end."""
+def served(folder: Path, *options: str, database: str | None = None) -> Iterator[Server]:
+    """Serve a database, by default that of a folder, made if it is missing; the server is killed at the end."""
     tokens = folder / "tokens"
     tokens.write_text("".join(f"{token} {scope or ''}".strip() + "\n" for scope, token in TOKENS.items()))
-    program = [str(Path(sys.executable).with_name("flue-py")), "--db", str(folder / "s.db")]
-    if not (folder / "s.db").exists():
+    program = [str(Path(sys.executable).with_name("flue-py")), "--db", database or str(folder / "s.db")]
+    if database is None and not (folder / "s.db").exists():
         subprocess.run([*program, "new"], check=True, capture_output=True)
     command = [*program, "serve", "--http", "0", "--token-file", str(tokens), *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     try:
-        line = process.stderr.readline()
-        yield Server(line.split()[-1], process)
+        url = process.stderr.readline().strip()
+        assert url.startswith("http://"), url + process.stderr.read()
+        yield Server(url, process)
     finally:
         process.kill()
         rest = process.stderr.read()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,16 +11,17 @@ from tests.adapters.needed import needs
 
 needs("server", "starlette", "uvicorn", "httpx")
 
-import httpx
-
 from flue_py.errors import InvalidArgument
 from flue_py.server.app import read_tokens
 from flue_py.server.conversations import ROUTES as CONVERSATIONS
 from flue_py.server.listener import checked_address
 from flue_py.server.openapi import EVENTS
 from flue_py.server.routes import ROUTES
-from tests.server.serving import Server, served
+from tests.server.serving import Server
 from tests.tables import inputs
+
+if TYPE_CHECKING:
+    import httpx
 
 
 def message(text: str) -> dict[str, Any]:
@@ -177,38 +177,6 @@ def test_events_come_as_they_happen_and_go_on_behind_the_last(server: Server) ->
         assert later[0][0] not in {name for name, _ in first}
         refused = client.get(f"{path}/events", headers={"Last-Event-ID": "nothing"})
         assert problem(refused) == (400, "InvalidArgument")
-
-
-def test_each_acknowledged_append_is_there_once_though_the_server_is_killed(tmp_path: Path) -> None:
-    acknowledged: list[str] = []
-    path = None
-    for part in range(2):
-        with served(tmp_path) as server, server.client("ann") as client:
-            path = path or made(client)
-            for number in range(part * 5, part * 5 + 5):
-                for _ in range(2):
-                    done = client.post(
-                        f"{path}/messages", json=message(f"m{number}"), headers={"Idempotency-Key": f"k{number}"}
-                    )
-                    assert done.status_code == 201
-                acknowledged.append(done.json()["entryIds"][0])
-            # One that may have been done or not: nobody reads the answer of the server that is killed.
-            with httpx.Client(base_url=server.url) as other:
-                request = other.build_request(
-                    "POST",
-                    f"{path}/messages",
-                    json=message(f"m{part * 5 + 5}"),
-                    headers=dict(client.headers) | {"Idempotency-Key": f"k{part * 5 + 5}"},
-                )
-                other.send(request, stream=True).close()
-            server.process.kill()
-    with served(tmp_path) as server, server.client("ann") as client:
-        for number in range(10):
-            headers = {"Idempotency-Key": f"k{number}"}
-            again = client.post(f"{path}/messages", json=message(f"m{number}"), headers=headers)
-            assert (again.json()["entryIds"], again.json()["replayed"]) == ([acknowledged[number]], True)
-        stored = [entry["payload"]["content"] for entry in client.get(f"{path}/entries").json()["entries"]]
-        assert sorted(stored) == sorted({f"m{number}" for number in range(11)})
 
 
 DEEP = b'{"metadata":' + b'{"a":' * 99_999
