@@ -84,6 +84,13 @@ class MovedRow(Struct, rename="camel"):
     leaf_id: Text
 
 
+class MarkedRow(Struct, rename="camel"):
+    """The entries that have the mark: of a pin, also the tool call or the results that belong to one."""
+
+    session_id: str
+    entry_ids: list[str]
+
+
 class DeletionRow(Struct, rename="camel"):
     """What was deleted, or would be."""
 

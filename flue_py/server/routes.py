@@ -25,6 +25,7 @@ from flue_py.server.answers import (
     Budgets,
     DeletionRow,
     Entries,
+    MarkedRow,
     MovedRow,
     PlanRow,
     RequestRow,
@@ -251,6 +252,11 @@ class MoveBody(EditBody, frozen=True, rename="camel", forbid_unknown_fields=True
     to: str | None
 
 
+class MarkBody(EditBody, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    label: str | None | UnsetType = UNSET
+    pinned: bool | UnsetType = UNSET
+
+
 async def list_entries(call: Call, query: EntriesQuery, _: None) -> JsonObject:
     """Return a page of the entries that a session sees."""
     session = await call.session()
@@ -282,6 +288,19 @@ async def move_leaf(call: Call, _: Nothing, body: MoveBody) -> JsonObject:
     session = await call.session()
     moved = await session.move_leaf(body.to, idempotency_key=call.key, **_edit(call, body))
     return views.moved_row(session.id, moved, moved.to_id)
+
+
+async def mark_entry(call: Call, _: Nothing, body: MarkBody) -> JsonObject:
+    """Label an entry, or pin it with its tool call or results."""
+    marks, edit = (await call.session()).marks, _edit(call, body)
+    if (body.label is UNSET) is (body.pinned is UNSET):
+        raise InvalidArgument("label, pinned: send one of them; nothing was changed")
+    entry_ids: tuple[str, ...] = (call.item_id,)
+    if body.label is not UNSET:
+        await marks.set_label(call.item_id, body.label, **edit)
+    else:
+        entry_ids = (await (marks.pin if body.pinned else marks.unpin)(call.item_id, **edit)).entry_ids
+    return {"sessionId": call.session_id, "entryIds": [*entry_ids]}
 
 
 async def undo(call: Call, _: Nothing, body: EditBody) -> JsonObject:
@@ -452,6 +471,7 @@ ROUTES = (
     Route("GET", f"{_SESSION}/entries", "List entries.", list_entries, EntriesQuery, None, Entries, has_etag=True),
     Route("POST", f"{_SESSION}/messages", "Append messages.", append_messages, Nothing, AppendBody, AppendedRow, 201),
     Route("POST", f"{_SESSION}/move", "Move the leaf.", move_leaf, Nothing, MoveBody, MovedRow),
+    Route("PUT", f"{_SESSION}/entries/{{item}}/marks", "Label or pin.", mark_entry, Nothing, MarkBody, MarkedRow),
     Route("POST", f"{_SESSION}/undo", "Undo.", undo, Nothing, EditBody, MovedRow),
     Route("POST", f"{_SESSION}/redo", "Redo.", redo, Nothing, EditBody, MovedRow),
     Route("GET", f"{_SESSION}/context", "Read a context.", read_context, ContextQuery, None, ContextRow, has_etag=True),

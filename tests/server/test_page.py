@@ -107,6 +107,41 @@ def test_a_session_is_found_by_keys_and_its_page_follows_it(chromium: Chromium, 
     chromium.look(f"{server.url}/", partial(logged_in, look))
 
 
+def test_a_reader_marks_moves_forks_and_undoes_unless_somebody_else_was_faster(
+    chromium: Chromium, server: Server
+) -> None:
+    def look(page: Page) -> None:
+        follows(page)
+        row = page.locator("#tree [role=treeitem]", has_text="second")
+        row.click()
+        page.locator("[name=label]").fill(HOSTILE)
+        page.locator("[name=label]").press("Enter")
+        row.locator(".badge.label", has_text=HOSTILE).wait_for()
+        page.get_by_role("button", name="Pin", exact=True).click()
+        row.get_by_text("pinned").wait_for()
+        page.get_by_role("button", name="Move leaf here").click()
+        row.locator(".badge.leaf").wait_for()
+        page.get_by_role("button", name="Undo").click()
+        page.locator("#tree [role=treeitem]", has_text="so").locator(".badge.leaf").wait_for()
+        page.get_by_role("button", name="Fork here").click()
+        page.locator("#told a").click()
+        page.locator("#sessions a", has_text="forked from").wait_for()
+        page.locator("#tree [aria-selected=true]", has_text="so").locator(".badge.leaf").wait_for()
+        # A page that is told of nothing does not know what somebody else wrote.
+        page.add_init_script("window.EventSource = class { addEventListener() {} }")
+        page.goto(f"{server.url}/sessions/ann-0")
+        with server.client("ann") as http:
+            assert http.post("/v1/sessions/ann-0/messages", json={"messages": [ask("faster")]}).is_success
+        page.get_by_role("button", name="Undo").click()
+        page.locator("#told.refused", has_text="Nothing was changed").wait_for()
+        page.locator("#tree [role=treeitem]", has_text="faster").locator(".badge.leaf").wait_for()
+        page.get_by_role("button", name="Undo").click()
+        page.locator("#tree [role=treeitem]", has_text="so").locator(".badge.leaf").wait_for()
+        assert page.evaluate("window.pwned") is None
+
+    chromium.look(f"{server.url}/sessions/ann-0", partial(logged_in, look))
+
+
 def test_of_a_long_session_there_is_what_is_looked_at(chromium: Chromium, server: Server) -> None:
     with server.client("ann") as http:
         ids = [entry["id"] for entry in http.get("/v1/sessions/long/entries?limit=1000").json()["entries"]]

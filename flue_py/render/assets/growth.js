@@ -11,7 +11,23 @@ const MODES = [
     note: "Tokens sent since the last compaction, summed turn by turn, along the active path.",
     value: (turn) => turn[5],
   },
+  {
+    name: "Cost",
+    note: "What the active path cost up to each turn, as far as it is known, in US dollars; the tasks are not in it.",
+    value: (turn, costs) => costs.get(turn[0]),
+    text: (amount) => dollars(amount * PICODOLLARS),
+  },
 ];
+
+// What the path of a line's session cost up to each entry, in dollars; null where nothing of it is known.
+function costsOf({ session }) {
+  const { entries, leaf } = sessions[session];
+  const sum = [0, 0, 0, 0];
+  return new Map(pathOf(sessions[session], leaf).map((at) => {
+    entries[at].paid?.forEach((amount, place) => { sum[place] += amount; });
+    return [at, sum[0] || !(sum[2] + sum[3]) ? sum[0] / PICODOLLARS : null];
+  }));
+}
 const COLORS = 6;
 
 class GrowthChart {
@@ -55,14 +71,18 @@ class GrowthChart {
     }
     const longest = Math.max(...data.growth.map((line) => line.turns.length));
     const turns = Array.from({ length: longest }, (_, place) => place + 1);
-    const value = MODES[this.mode].value;
-    const lines = data.growth.map((line) => turns.map((_, place) => (place < line.turns.length ? value(line.turns[place]) : null)));
+    const { value, text = short } = MODES[this.mode];
+    this.lines = data.growth.map((line) => {
+      const costs = costsOf(line);
+      return line.turns.map((turn) => value(turn, costs));
+    });
+    const lines = this.lines.map((line) => turns.map((_, place) => line[place] ?? null));
     const series = data.growth.map((line, place) => ({
       label: line.agent, stroke: this.color(`--line-${place % COLORS}`), width: 2,
       dash: place < COLORS ? undefined : [6, 3], points: { show: longest < 80, size: 5 }, spanGaps: false,
     }));
-    const limits = this.thresholds();
-    const top = lines.reduce((most, line) => line.reduce((each, point) => Math.max(each, point ?? 0), most), 1);
+    const limits = this.mode < 2 ? this.thresholds() : NOTHING;
+    const top = lines.reduce((most, line) => line.reduce((each, point) => Math.max(each, point ?? 0), most), this.mode < 2 ? 1 : 0.0001);
     const axis = { stroke: this.color("--muted"), grid: { stroke: this.color("--grid"), width: 1 }, ticks: { show: false } };
     this.box.replaceChildren();
     this.chart = new uPlot({
@@ -74,7 +94,7 @@ class GrowthChart {
       },
       axes: [
         { ...axis, label: undefined, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000], size: 34 },
-        { ...axis, values: (_, ticks) => ticks.map(short), size: 54 },
+        { ...axis, values: (_, ticks) => ticks.map((tick) => text(tick)), size: 54 },
       ],
       series: [{ label: "turn" }, ...series],
       cursor: { y: false, focus: { prox: 40 }, points: { size: 8 } },
@@ -159,9 +179,9 @@ class GrowthChart {
     const { idx, top } = this.chart.cursor;
     if (idx === null || idx === undefined) return;
     let best;
-    data.growth.forEach((line) => {
+    data.growth.forEach((line, place) => {
       if (idx >= line.turns.length) return;
-      const distance = Math.abs(this.chart.valToPos(MODES[this.mode].value(line.turns[idx]), "y") - top);
+      const distance = Math.abs(this.chart.valToPos(this.lines[place][idx], "y") - top);
       if (!best || distance < best.distance) best = { distance, line };
     });
     if (best) this.choose(best.line.session, best.line.turns[idx][0]);

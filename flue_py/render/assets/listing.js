@@ -92,7 +92,7 @@ async function search(words) {
 }
 
 byId("find").setAttribute("aria-keyshortcuts", "/");
-byId("find").after(make("button", { type: "button", text: "In all texts", on: { click: () => search(byId("find").value.trim()) } }));
+byId("find").closest("label").after(make("button", { type: "button", text: "In all texts", on: { click: () => search(byId("find").value.trim()) } }));
 byId("find").addEventListener("keydown", (event) => {
   if (event.key === "Enter") search(byId("find").value.trim());
   else if (event.key === "Escape") {

@@ -82,6 +82,7 @@ function addUp() {
       drawTiles(view.session);
       drawMoney();
       tree.rebuild();
+      chart.draw();
     } catch (error) {
       tellError(error);
     }
@@ -164,10 +165,59 @@ function follow() {
   });
 }
 
+// -- what the reader does --------------------------------------------------------------------------------------------
+
+const button = (text, act) => make("button", { type: "button", text, on: { click: act } });
+const label = make("input", { name: "label", placeholder: "Label", "aria-label": "Label", autocomplete: "off" });
+const move = button("Move leaf here", () => act("/move", { to: chosenEntry().id }, "The leaf is here."));
+const fork = button("Fork here", () => act("/fork", { at: chosenEntry().id }, "Forked: "));
+const pin = button("Pin", () => mark({ pinned: !chosenEntry().pinned }));
+const acts = make("form", { class: "tools acts", "aria-label": "The selected entry" },
+  move, fork, pin, label, make("button", { type: "submit", text: "Set label" }));
+acts.addEventListener("submit", (event) => {
+  event.preventDefault();
+  mark({ label: label.value || null });
+});
+byId("against").before(acts);
+byId("theme").before(make("div", { class: "tools" }, ...["undo", "redo"].map((name) =>
+  button(name === "undo" ? "Undo" : "Redo", () => act(`/${name}`, {}, "Done.")))));
+
+function chosenEntry() {
+  return view.session.entries[reading.at];
+}
+
+function drawActs() {
+  const entry = chosenEntry();
+  acts.hidden = !entry;
+  if (!entry) return;
+  move.disabled = reading.at === view.session.leaf;
+  pin.textContent = entry.pinned ? "Unpin" : "Pin";
+  if (acts.dataset.entry !== entry.id) label.value = entry.label ?? "";
+  acts.dataset.entry = entry.id;
+}
+
+function mark(body) {
+  return act(`/entries/${encodeURIComponent(chosenEntry().id)}/marks`, body, "Done.", "PUT");
+}
+
+// Writes, if the session is still as the page has it.
+async function act(path, body, words, method = "POST") {
+  const key = [...crypto.getRandomValues(new Uint8Array(16))].join("-");
+  const headers = { "If-Match": data.etag, ...(method === "POST" && { "Idempotency-Key": key }) };
+  try {
+    const done = await ask(API + path, { method, body, headers });
+    const link = path === "/fork" ? { href: `/sessions/${encodeURIComponent(done.id)}`, text: done.name } : undefined;
+    tell(done.moved === false ? `Nothing was done: ${done.reason ?? "there is nothing to do"}.` : words, { link });
+  } catch (error) {
+    if (error.status !== 409 && error.status !== 412) tellError(error);
+    else tell(`Nothing was changed, as somebody else changed the session. The page shows it as it is now: do it again if you still want to. (${error.message})`, { isBad: true });
+  }
+  await renew();
+}
+
 byId("growth-note").after(make("p", { id: "growth-part", class: "muted", text: "Of the entries on this page." }));
 document.querySelector(".kicker").replaceChildren("Session ", state);
 addEventListener("hashchange", goOutside);
-function drawActs() {}
 goOutside();
 drawLinks();
 choose(reading.at);
