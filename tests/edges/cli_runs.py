@@ -9,7 +9,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from click.testing import CliRunner, Result
@@ -69,8 +71,8 @@ class Flue:
         return str(reports[0]["sessionId"])
 
     def import_real(self) -> str:
-        """Import the real file; return the session's id."""
-        self.run("import", "pi", str(self.write(real_lines(), "large-session.jsonl")))
+        """Have the real file imported into the new database; return the session's id."""
+        write_private(self.database, _real_database())
         return REAL_ID
 
     def write(self, lines: list[bytes], name: str = "session.jsonl") -> Path:
@@ -78,6 +80,21 @@ class Flue:
         file = self.folder / name
         file.write_bytes(b"".join(lines))
         return file
+
+
+@cache
+def _real_database() -> bytes:
+    """Return a database with the real file alone, which takes longer to import than most tests run."""
+    with TemporaryDirectory() as folder:
+        flue = Flue(Path(folder))
+        flue.run("import", "pi", str(flue.write(real_lines(), "large-session.jsonl")))
+        return flue.database.read_bytes()
+
+
+def write_private(file: Path, data: bytes) -> None:
+    """Write a new file that is its owner's alone, as a store is."""
+    file.touch(0o600, exist_ok=False)
+    file.write_bytes(data)
 
 
 def in_own_process(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:

@@ -8,20 +8,28 @@ from pathlib import Path
 import pytest
 
 from flue_py.core.model import FunctionModel, ModelRequest
-from tests.edges.cli_runs import Flue
+from tests.edges.cli_runs import REAL_ID, Flue, write_private
 from tests.tables import inputs
 
 
-def long_session(flue: Flue) -> str:
-    """Return the real session, of which no compaction is in effect."""
+@pytest.fixture(scope="module")
+def uncompacted(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Return a database with the real session, of which no compaction is in effect."""
+    flue = Flue(tmp_path_factory.mktemp("uncompacted"))
     session = flue.import_real()
     while flue.json("compact", session, "--undo")["compactionId"] is not None:
         pass
-    return session
+    return flue.database.read_bytes()
 
 
-def test_a_session_is_compacted_and_uncompacted(flue: Flue) -> None:
-    session = long_session(flue)
+@pytest.fixture
+def session(flue: Flue, uncompacted: bytes) -> str:
+    """Return the real session in a database of its own, of which no compaction is in effect."""
+    write_private(flue.database, uncompacted)
+    return REAL_ID
+
+
+def test_a_session_is_compacted_and_uncompacted(flue: Flue, session: str) -> None:
     before = flue.json("context", session)
     planned = flue.json("compact", session, "--mode", "window", "--dry-run")
     assert (planned["reason"], planned["entryId"]) == ("dry_run", None)
@@ -45,8 +53,7 @@ def test_a_session_is_compacted_and_uncompacted(flue: Flue) -> None:
     assert flue.json("context", session) == before
 
 
-def test_what_was_lost_is_shown_and_found(flue: Flue) -> None:
-    session = long_session(flue)
+def test_what_was_lost_is_shown_and_found(flue: Flue, session: str) -> None:
     assert flue.lines("loss", session) == ["not compacted: nothing is lost"]
     assert flue.json("loss", session) == {"sessionId": session, "compactionId": None}
     assert flue.lines("recall", session, "theme.md") == ["not compacted: all of the conversation is in the context"]
@@ -79,15 +86,13 @@ def test_there_is_nothing_to_take_back(flue: Flue) -> None:
     assert flue.lines("compact", session, "--undo") == ["not compacted: there is nothing to take back"]
 
 
-def test_a_model_that_cannot_be_had_is_one_line_of_error(flue: Flue) -> None:
-    session = long_session(flue)
+def test_a_model_that_cannot_be_had_is_one_line_of_error(flue: Flue, session: str) -> None:
     result = flue.run("compact", session, "--mode", "llm", code=1)
     (error,) = result.stderr.splitlines()
     assert "mode 'llm' asks a model; give one" in error
 
 
-def test_without_a_model_the_operations_are_listed(flue: Flue) -> None:
-    session = long_session(flue)
+def test_without_a_model_the_operations_are_listed(flue: Flue, session: str) -> None:
     done = flue.json("compact", session)
     assert (done["reason"], done["mode"], done["calls"]) == (None, "intent", [])
     assert "OPERATIONS" in done["summary"]
@@ -97,8 +102,7 @@ def test_without_a_model_the_operations_are_listed(flue: Flue) -> None:
     assert (done["reason"], done["firstKeptEntryId"], len(flue.json("context", session))) == (None, None, 1)
 
 
-def test_a_branch_that_is_left_is_summarized(flue: Flue) -> None:
-    session = long_session(flue)
+def test_a_branch_that_is_left_is_summarized(flue: Flue, session: str) -> None:
     path = [entry["id"] for entry in flue.json("show", session, "--path") if entry.get("role") == "assistant"]
     went = flue.json("move", session, path[0], "--summarize")
     assert went["summaryId"] is not None
@@ -108,8 +112,7 @@ def test_a_branch_that_is_left_is_summarized(flue: Flue) -> None:
     assert flue.json("show", session)["leafId"] == went["fromId"]
 
 
-def test_a_range_is_compacted(flue: Flue) -> None:
-    session = long_session(flue)
+def test_a_range_is_compacted(flue: Flue, session: str) -> None:
     before = flue.json("context", session)
     ids = [entry["id"] for entry in flue.json("show", session, "--path") if entry.get("role") is not None]
     done = flue.json("compact", session, "--from", ids[1], "--to", ids[-3])
@@ -123,8 +126,7 @@ def test_a_range_is_compacted(flue: Flue) -> None:
     assert "--keep" in refused.stderr
 
 
-def test_an_edit_is_priced_and_not_made(flue: Flue) -> None:
-    session = long_session(flue)
+def test_an_edit_is_priced_and_not_made(flue: Flue, session: str) -> None:
     before = flue.json("show", session)
     sizes = flue.json("context", session, "--json")
     ids = [entry["id"] for entry in flue.json("show", session, "--path") if entry.get("role") == "user"]
@@ -170,8 +172,9 @@ def test_arguments_of_another_edit_are_refused(flue: Flue, arguments: tuple[str,
     assert error in flue.run("plan", session, *arguments, code=2).stderr
 
 
-def test_a_model_is_told_what_a_change_log_says(flue: Flue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = long_session(flue)
+def test_a_model_is_told_what_a_change_log_says(
+    flue: Flue, session: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[str] = []
 
     def answer(request: ModelRequest) -> str:

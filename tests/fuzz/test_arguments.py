@@ -597,9 +597,9 @@ async def test_entries_that_no_store_can_hold_are_not_imported(target: str) -> N
 def test_an_entry_with_any_field_odd_is_imported_or_refused(field: str) -> None:
     async def run() -> None:
         async with made(":memory:") as (store, session, _, _):
+            before = await store_snapshot(store.backend)
             for odd in ARGUMENTS.values():
                 entries: Any = [replace(SOUND, **{field: odd})]
-                before = await store_snapshot(store.backend)
                 try:
                     await session.import_entries(entries, leaf=None)
                 except FlueError as error:
@@ -607,6 +607,7 @@ def test_an_entry_with_any_field_odd_is_imported_or_refused(field: str) -> None:
                     assert await store_snapshot(store.backend) == before
                 else:
                     await session.fork()
+                    before = await store_snapshot(store.backend)
 
     asyncio.run(run())
 
