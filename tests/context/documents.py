@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from io import BytesIO
+from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 
-docx = pytest.importorskip("docx", reason="needs the extra documents")
-openpyxl = pytest.importorskip("openpyxl", reason="needs the extra documents")
-pptx = pytest.importorskip("pptx", reason="needs the extra documents")
-pypdf = pytest.importorskip("pypdf", reason="needs the extra documents")
+from flue_py.lazy import lazy_module
+
+# They take half a second to import, which each process that collects the tests would wait for.
+if None in map(find_spec, ("docx", "openpyxl", "pptx", "pypdf")):
+    pytest.skip("needs the extra documents", allow_module_level=True)
+docx: Any = lazy_module("docx")
+openpyxl: Any = lazy_module("openpyxl")
+pptx: Any = lazy_module("pptx")
+pypdf: Any = lazy_module("pypdf")
 
 
 def pdf(*pages: str) -> bytes:

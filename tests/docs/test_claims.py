@@ -18,9 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 OTHERS = [store for store in STORES if store.package is not None]
 
 
-@pytest.mark.parametrize("path", pages(), ids=lambda path: path.name)
-def test_the_page_has_what_the_programs_say(path: Path) -> None:
-    assert path.read_text(encoding="utf-8") == pages()[path]
+def test_the_pages_have_what_the_programs_say() -> None:
+    assert {path: path.read_text(encoding="utf-8") for path in pages()} == pages()
 
 
 def test_every_store_of_the_peers_table_is_compared_in_every_topic() -> None:

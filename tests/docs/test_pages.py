@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from urllib.parse import unquote
@@ -26,12 +27,11 @@ DECISION_HEADINGS = ["Why", "Rejected"]
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
 
-BUILT = {page: build() for page, build in reference.PAGES.items()}
-"""The pages of the reference that follow from the code, as they are built now."""
-
-
+@cache
 def text_of(page: str) -> str:
-    return BUILT[page] if page in BUILT else (pages.ROOT / page).read_text(encoding="utf-8")
+    """Return a page as it is written, or, if it follows from the code, as it is built now."""
+    build = reference.PAGES.get(page)
+    return (pages.ROOT / page).read_text(encoding="utf-8") if build is None else build()
 
 
 def prose_of(page: str) -> str:
@@ -200,7 +200,7 @@ def test_pages_say_it_plainly() -> None:
 
 
 def test_links_lead_to_a_page_and_a_heading() -> None:
-    links = [(page, link) for page in (*ALL, *BUILT) for link in _LINK.findall(prose_of(page))]
+    links = [(page, link) for page in (*ALL, *reference.PAGES) for link in _LINK.findall(prose_of(page))]
     assert len(links) > 500
     assert [f"{page}: {link}" for page, link in links if not leads_somewhere(page, link)] == []
 
@@ -213,7 +213,7 @@ def leads_somewhere(page: str, link: str) -> bool:
     target = (pages.ROOT / page).parent.joinpath(path).resolve() if path else pages.ROOT / page
     name = target.relative_to(pages.ROOT).as_posix()
     # Only built pages may link to built pages: the others are read where nothing was built.
-    is_there = page in BUILT if name in BUILT else target.is_file()
+    is_there = page in reference.PAGES if name in reference.PAGES else target.is_file()
     return is_there and (not anchor or anchor in anchors_of(name))
 
 

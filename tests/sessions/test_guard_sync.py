@@ -13,12 +13,11 @@ import pytest
 
 from flue_py import ContextOverflow, InvalidArgument, JsonObject, sync
 from flue_py.compaction.material import AboutToCompact, Cancelled
-from flue_py.compaction.settings import TriggerSettings
 from flue_py.core.model import FunctionModel, ModelRequest
 from flue_py.runtime.guard import BY, GuardAnswer
 from tests.files import new_store_file
 from tests.postgres import NewDatabase
-from tests.sessions.guarded import SETTINGS, WINDOW, answer, larger, model, summary
+from tests.sessions.guarded import SETTINGS, WINDOW, answer, model, summary
 from tests.sessions.talk import user
 
 
@@ -92,25 +91,6 @@ def test_an_overflow_is_recovered_from(store: sync.Store, session: sync.Session)
     assert compactions(session) == 1
     assert all(entry.fields.get("stopReason") != "error" for entry in session.get_active_path())
     assert any(line.what == "retract" and line.by == BY for line in session.log())
-
-
-def test_a_second_overflow_is_an_error_and_costs_nothing_more(store: sync.Store, session: sync.Session) -> None:
-    talk(session, 12)
-    summaries: list[str] = []
-
-    def summarize(request: ModelRequest) -> str:
-        summaries.append(request.purpose)
-        return "short"
-
-    def ask(_: list[JsonObject]) -> str:
-        raise ContextOverflow("too long")
-
-    for _ in range(3):
-        with pytest.raises(ContextOverflow, match="again after one compaction and one retry"):
-            guard_of(store, session, summarizer=larger(summarize), window=100_000).call(ask)
-    assert summaries == ["compaction"]
-    recovered = guard_of(store, session, model(summarize), triggers=TriggerSettings(auto=False))
-    assert recovered.recover(ContextOverflow("too long")).outcome == "nothing"
 
 
 def test_an_overflow_waits_for_a_compaction_on_another_thread(store: sync.Store, session: sync.Session) -> None:

@@ -244,17 +244,6 @@ async def test_moves_compare_the_leaf_as_appends_do(store: Store, session: Sessi
 # -- on_conflict=branch -------------------------------------------------------------------------------------------
 
 
-async def test_a_conflicting_append_may_land_on_a_branch_and_moves_nobody(store: Store, session: Session) -> None:
-    (root,) = await say(session, "root")
-    late = await another_handle(store, session)
-    (mine,) = await say(session, "mine")
-    landed = await late.append_message(user("late"), on_conflict="branch")
-    assert landed.on_branch
-    assert landed.leaf_id == mine
-    assert existing(await session.get_entry(landed.entry_ids[0])).parent_id == root
-    assert await path_of(session) == ["root", "mine"]
-
-
 async def test_the_rest_of_a_turn_follows_its_beginning_onto_the_branch(store: Store, session: Session) -> None:
     await say(session, "root")
     late = await another_handle(store, session)

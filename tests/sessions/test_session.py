@@ -89,13 +89,6 @@ async def test_a_compaction_stands_for_what_came_before_the_first_kept_entry(ses
     assert await session.compactions.latest(leaf=ids[-1]) is None
 
 
-async def test_a_compaction_that_keeps_an_unknown_entry_changes_nothing(session: Session) -> None:
-    await say(session, "a")
-    for kept in ("missing", ""):
-        await raises(EntryNotFound, session.append_compaction("s", first_kept_entry_id=kept, tokens_before=1))
-    assert await path_of(session) == ["a"]
-
-
 async def test_custom_entries_survive_and_only_custom_messages_are_seen_by_the_model(session: Session) -> None:
     await session.append_custom("todo", [1, None])
     await session.append_custom("custom_message", {"content": "look", "customType": "lint"})
@@ -230,18 +223,6 @@ async def test_a_task_session_is_made_once_and_linked(session: Session) -> None:
 # -- the session's own row ----------------------------------------------------------------------------------------
 
 
-async def test_labels_are_set_replaced_and_cleared(session: Session) -> None:
-    a, b = await say(session, "a", "b")
-    await session.marks.set_label(a, "first")
-    await session.marks.set_label(b, "second")
-    await session.marks.set_label(a, "1st")
-    await session.marks.set_label(b, "")
-    assert await session.marks.labels() == {a: "1st"}
-    assert await path_of(session) == ["a", "b"]
-    await raises(EntryNotFound, session.marks.set_label("missing", "x"))
-    await raises(InvalidArgument, session.marks.set_label(a, "\0"), match="NUL")
-
-
 async def test_title_metadata_and_completion_are_replaced_or_merged(store: Store, session: Session) -> None:
     done = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     await session.set_title("Red build")
@@ -275,15 +256,6 @@ async def test_merged_metadata_are_held_to_the_limit_as_a_whole(store: Store) ->
     await raises(InvalidArgument, session.set_metadata({"b": "y" * 30}, merge=True), match="metadata")
     assert (await session.refresh()).metadata == {"a": "x" * 30}
     assert (await session.set_metadata({"a": "z"}, merge=True)).metadata == {"a": "z"}
-
-
-async def test_a_given_title_beats_a_made_one(store: Store, session: Session) -> None:
-    await session.set_title("Made", auto=True)
-    await session.set_title("Given")
-    info = await session.set_title("Made later", auto=True)
-    assert (info.title, info.auto_title, info.shown_title) == ("Given", "Made later", "Given")
-    assert (await session.set_title(None)).shown_title == "Made later"
-    await raises(InvalidArgument, session.set_title("x", auto=1), match="auto")  # type: ignore[arg-type]
 
 
 async def test_sessions_are_listed_in_an_order_and_by_what_they_are(store: Store) -> None:

@@ -173,12 +173,6 @@ async def test_links_are_bare_and_may_lead_anywhere(store: Store) -> None:
     await raises(InvalidArgument, store.link_task(one, None, task_id="t"))  # type: ignore[arg-type]
 
 
-async def test_a_session_in_another_scope_is_not_deleted(store: Store) -> None:
-    session = await store.create_session(scope="me")
-    assert (await store.delete_session_tree(session, scope="you")).session_ids == ()
-    assert await store.get_session(session.id) is not None
-
-
 # -- Where a store can be opened, and its clock and id sources ----------------------------------------------------
 
 
