@@ -24,13 +24,14 @@ from starlette.routing import Route as Served
 from flue_py import errors
 from flue_py.core.json import Frozen
 from flue_py.core.operations import SessionEvent, seen_by
+from flue_py.db.backend import Backend
 from flue_py.errors import FlueError, InvalidArgument
 from flue_py.render import views
 from flue_py.server import conversations, page
 from flue_py.server.listener import SHORTEST_TOKEN, answer_at
 from flue_py.server.openapi import EVENTS, openapi_document
 from flue_py.server.routes import CONVERSATIONS, ROUTES, Call, Route, etag_of
-from flue_py.sessions.store import Store
+from flue_py.sessions.store import Looking, Store
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -66,11 +67,15 @@ class Access(Frozen):
 
 
 class ServerLimits(Frozen):
-    """The most that a request may bring, in bytes, and may take, in seconds; and the streams that are open at once."""
+    """The most that a request may bring, in bytes, and may take, in seconds; and the streams that are open at once.
+
+    After ``keep_alive_seconds`` without an event, a stream says that it is there.
+    """
 
     body_bytes: int = 64 * 2**20
     seconds: float = 60.0
     streams: int = 1_000
+    keep_alive_seconds: float = 15.0
 
 
 def read_tokens(text: str) -> tuple[tuple[bytes, str | None], ...]:
@@ -121,7 +126,7 @@ def problem(path: str, status: int, code: str, detail: str, remedy: str, **more:
     if path.startswith(CONVERSATIONS):
         named = _PARAMETER.search(detail) if status == 400 else None
         kind = "server_error" if status >= 500 else "invalid_request_error"
-        param = named and (named[1] or named[2])
+        param = named and (named[1] or named[2]).removesuffix("[...]")
         fields = {"message": f"{detail.removesuffix('.')}. {remedy}", "type": kind, "param": param}
         return Response(msgspec.json.encode({"error": {**fields, "code": code}}), status, headers, "application/json")
     document = {
@@ -192,6 +197,9 @@ def _query_of(request: Request, route: Route) -> object:
     return msgspec.convert(values, route.query, strict=False)
 
 
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
 async def _body_of(request: Request, body: type[msgspec.Struct], most: int) -> object:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -205,6 +213,12 @@ async def _body_of(request: Request, body: type[msgspec.Struct], most: int) -> o
         return msgspec.json.decode(bytes(data), type=body)
     except RecursionError:
         raise InvalidArgument("body: it is nested too deeply") from None
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError as error:
+        has_half = _SURROGATE.search(data) is not None
+        why = "half of a surrogate pair (\\ud800 to \\udfff) is no text; send whole characters" if has_half else error
+        raise InvalidArgument(f"body: it is no JSON: {why}") from None
 
 
 Work: TypeAlias = Callable[[Call, Request], Awaitable[Response]]
@@ -255,35 +269,83 @@ async def _work(route: Route, limits: ServerLimits, call: Call, request: Request
 
 
 class Streams:
-    """Counts the streams that are open."""
+    """The streams that are open. One of them watches for commits, and wakes all of them to look at their sessions."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, limits: ServerLimits) -> None:
+        self.limits = limits
         self.open = 0
+        self.woken = anyio.Event()
+        # So that requests do not wait behind the looks of all streams.
+        self.looks = anyio.Semaphore(_LOOKS_AT_ONCE)
+        self._watch = anyio.Lock()
+
+    async def watch(self, backend: Backend) -> None:
+        """Wake the streams after commits, as soon as nobody else does."""
+        async with self._watch, aclosing(backend.commits()) as commits:
+            async for _ in commits:
+                self.woken.set()
+                self.woken = anyio.Event()
+                await anyio.sleep(max(_REST_SECONDS, self.open / _LOOKS_A_SECOND))
+
+
+_LOOKS_AT_ONCE = 4
+_LOOKS_A_SECOND = 2_000
+_REST_SECONDS = 0.02
+"""How long the watcher rests after a commit, and longer if so many streams cannot look within that time."""
 
 
 class EventStream(StreamingResponse):
     """The events of a session behind the one that the reader saw last, until it is deleted or nobody reads."""
 
-    def __init__(self, streams: Streams, events: AsyncGenerator[SessionEvent, None]) -> None:
-        super().__init__(_event_lines(events), headers={"Cache-Control": "no-store"}, media_type="text/event-stream")
+    def __init__(self, streams: Streams, store: Store, looking: Looking) -> None:
+        lines = _event_lines(_news(streams, looking))
+        super().__init__(lines, headers={"Cache-Control": "no-store"}, media_type="text/event-stream")
         self._streams = streams
-        self._events = events
+        self._backend = store.backend
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._streams.open += 1
         try:
-            await super().__call__(scope, receive, send)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._streams.watch, self._backend)
+                await super().__call__(scope, receive, send)
+                tasks.cancel_scope.cancel()
+        except* FlueError as failed:
+            # Whoever reads comes again, and is told.
+            _log.warning("a stream ended: %s", failed.exceptions[0])
         finally:
             self._streams.open -= 1
-            await self._events.aclose()
 
 
-async def _event_lines(events: AsyncGenerator[SessionEvent, None]) -> AsyncGenerator[bytes, None]:
+async def _news(streams: Streams, looking: Looking) -> AsyncGenerator[SessionEvent | None, None]:
+    """Yield the events as they come, and None whenever none has come for a while."""
+    woken = streams.woken
+    # The first look may bring a long history, and is as slow as its reader.
+    async with aclosing(looking.look()) as events:
+        async for event in events:
+            yield event
+    while True:
+        with anyio.move_on_after(streams.limits.keep_alive_seconds) as waiting:
+            await woken.wait()
+        if waiting.cancelled_caught:
+            yield None
+            continue
+        woken = streams.woken
+        async with streams.looks:
+            news = [event async for event in looking.look()]
+        for event in news:
+            yield event
+
+
+async def _event_lines(news: AsyncGenerator[SessionEvent | None, None]) -> AsyncGenerator[bytes, None]:
     # Something is sent at once, so that the reader knows that it is connected.
     yield b": connected\n\n"
-    async with aclosing(events):
-        async for event in events:
+    async with aclosing(news):
+        async for event in news:
+            if event is None:
+                # Proxies end a stream on which nothing comes.
+                yield b": nothing new\n\n"
+                continue
             data = msgspec.json.encode(views.event_row(event))
             yield b"id: %b\nevent: %b\ndata: %b\n\n" % (quote(event.id).encode(), event.type.encode(), data)
             if event.type == "session_deleted":
@@ -296,10 +358,10 @@ async def _stream(call: Call, streams: Streams, request: Request) -> Response:
     after = [last] if last else []
     if after and not seen_by(after).sessions.knows(session.id):
         raise InvalidArgument("Last-Event-ID: this is no event of this session; leave it out to begin at the first")
-    if streams.open >= streams.most:
-        text = f"{streams.most:,} streams are open."
+    if streams.open >= streams.limits.streams:
+        text = f"{streams.open:,} streams are open."
         return problem(request.url.path, 503, "TooManyStreams", text, "Try again when one has ended.")
-    return EventStream(streams, call.store.events(sessions=[session.id], after=after, follow=True))
+    return EventStream(streams, call.store, Looking(call.store.backend, [session.id], call.store.scope, seen_by(after)))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -342,7 +404,7 @@ def make_app(store: Store, access: Access = Access(), limits: ServerLimits = Ser
         return Response(document, media_type="application/json")
 
     served = [Served("/openapi.json", described, methods=["GET"])]
-    streams = Streams(limits.streams)
+    streams = Streams(limits)
 
     def serve_at(path: str, method: str, work: Work) -> None:
         answer = partial(_answer, work, store, access, limits.seconds)

@@ -192,6 +192,7 @@ REFUSED: list[tuple[str, dict[str, Any], int, str]] = [
     ("a path that there is not", {"url": "/v2"}, 404, "NoSuchRoute"),
     ("a body of a form", {"method": "POST", "data": {"title": "x"}}, 415, "NotJson"),
     ("a body that is no JSON", {"method": "POST", "content": b"{"}, 400, "InvalidArgument"),
+    ("a body with half a character", {"method": "POST", "content": b'{"title":"\\ud800"}'}, 400, "InvalidArgument"),
     ("a body that is nested deeply", {"method": "POST", "content": DEEP}, 400, "InvalidArgument"),
     ("a body with another field", {"method": "POST", "json": {"scope": "bob"}}, 400, "InvalidArgument"),
     ("an empty key", {"method": "POST", "json": {}, "headers": {"Idempotency-Key": ""}}, 400, "InvalidArgument"),
@@ -208,7 +209,9 @@ def test_a_request_is_refused_as_a_problem(
         arguments["headers"] = {"Content-Type": "application/json"}
     with server.client("ann") as client:
         before = client.get("/v1/sessions").json()
-        assert problem(client.request(**arguments)) == (status, code)
+        answer = client.request(**arguments)
+        assert problem(answer) == (status, code)
+        assert ("surrogate" in answer.text) == ("half a character" in name)
         assert client.get("/v1/sessions").json() == before
 
 

@@ -154,7 +154,7 @@ def test_a_retry_is_done_once_and_an_id_is_there_once(client: openai.OpenAI) -> 
 @inputs(
     ("call", "body", "status", "code", "param"),
     [
-        ("POST /conversations", {"metadata": {"k": "v" * 513}}, 400, "InvalidArgument", "metadata[...]"),
+        ("POST /conversations", {"metadata": {"k": "v" * 513}}, 400, "InvalidArgument", "metadata"),
         ("POST /conversations", {"items": [{"role": "user"}], "x": 1}, 400, "InvalidArgument", None),
         ("POST /conversations", {"items": [{"content": "x"}]}, 400, "InvalidArgument", "items[0]"),
         ("POST /conversations", {"items": [{"role": "user"}]}, 400, "InvalidArgument", "items[0]"),
