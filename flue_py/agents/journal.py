@@ -7,7 +7,7 @@ began, and ends with its result, or with an entry that says why there is none.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -41,15 +41,23 @@ from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.kinds import MESSAGE, is_answer
 from flue_py.core.ledger import Money
 from flue_py.core.usage import NAMES_OF_A_CALL, picodollars_to_usd
-from flue_py.errors import CallConflict, InvalidArgument, OutcomeUnknown
+from flue_py.errors import CallConflict, FlueError, InvalidArgument, OutcomeUnknown, StoreBusy, StoreUnavailable
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 TOOL_CALL = "agents.tool_call"
 """The kind of the entries that say that the call of a tool began, or why it has no result."""
 
+FAILED_REQUEST = "agents.failed_request"
+"""The kind of the entries that say why a request had no answer."""
+
 State = Literal["began", "done", "failed", "deferred"]
 _TRIES = 3
+MOST_CHARACTERS = 2_000
+"""How much of an error is stored."""
+
+SETTLE_SECONDS = (2.0, 4.0, 8.0, 16.0, 30.0)
+"""How long the end of a run waits for a store that takes nothing, each time before it tries again."""
 
 
 class ToolCall(Frozen, rename="camel", omit_defaults=True):
@@ -112,6 +120,7 @@ class Journal:
         run_id: str,
         conversation_id: str,
         offload: OffloadSettings | None = None,
+        on_unsaved: Callable[[FlueError], object] | None = None,
     ) -> None:
         self.session = session
         self.messages: list[ModelMessage] = []
@@ -122,6 +131,8 @@ class Journal:
         self._run_id = run_id
         self._conversation_id = conversation_id
         self._offload = offload
+        self._on_unsaved = on_unsaved
+        self._unsaved: list[tuple[str, Sequence[NewEntry]]] = []
         self._turn = asyncio.Lock()
         self._attempt = store.backend.new_entry_id()
         self._commits = 0
@@ -201,8 +212,30 @@ class Journal:
     async def add(self, messages: Sequence[ModelMessage]) -> None:
         """Commit the messages that are not stored. O(new messages)."""
         async with self._turn:
-            if self._new_of(messages):
+            if self._unsaved or self._new_of(messages):
                 await self._finish(self._commit_new(messages))
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the session lacks something that could not be stored so far."""
+        return bool(self._unsaved)
+
+    async def note_failure(self, error: Exception) -> None:
+        """Commit why a request had no answer. No later request has that."""
+        fields: JsonObject = {"error": f"{type(error).__name__}: {error}"[:MOST_CHARACTERS]}
+        async with self._turn:
+            await self._finish(self._commit([NewEntry.custom(FAILED_REQUEST, fields)]))
+
+    async def settle(self, sleep: Callable[[float], Awaitable[object]]) -> None:
+        """Wait until everything is stored. Raises the error of the last try."""
+        for seconds in SETTLE_SECONDS:
+            if not self._unsaved:
+                return
+            await sleep(seconds)
+            await self.add(())
+        if self._unsaved:
+            self._on_unsaved = None
+            await self.add(())
 
     async def begin(self, messages: Sequence[ModelMessage], call: ToolCall) -> None:
         """Commit that a call begins, with the messages that are not stored: its answer is one of them."""
@@ -270,11 +303,23 @@ class Journal:
             self._round[call.call_id] = beside[0] if beside else None
 
     async def _commit(self, entries: Sequence[NewEntry]) -> None:
+        """Append entries behind those that could not be stored so far; tell of it if they cannot, either."""
+        if entries:
+            self._commits += 1
+            self._unsaved.append((f"{self._attempt}:{self._commits}", entries))
+        while self._unsaved:
+            key, batch = self._unsaved.pop(0)
+            try:
+                await self._write(key, batch)
+            except (StoreUnavailable, StoreBusy, OutcomeUnknown) as error:
+                if self._on_unsaved is None:
+                    raise
+                self._unsaved.insert(0, (key, batch))
+                self._on_unsaved(error)
+                return
+
+    async def _write(self, key: str, entries: Sequence[NewEntry]) -> None:
         """Append entries below the leaf that this run has left, all or none; one whose outcome is unknown once more."""
-        if not entries:
-            return
-        self._commits += 1
-        key = f"{self._attempt}:{self._commits}"
         for tries_left in reversed(range(_TRIES)):
             try:
                 async with self._store.atomic() as batch:

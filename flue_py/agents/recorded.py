@@ -46,7 +46,7 @@ from pydantic_ai.tools import RunContext, ToolDefinition, ToolDenied
 
 from flue_py.adapters.common import key_of, metadata_of
 from flue_py.adapters.pydantic_ai import session_of
-from flue_py.agents.journal import Journal, ToolCall
+from flue_py.agents.journal import MOST_CHARACTERS, Journal, ToolCall
 from flue_py.agents.lease import leased
 from flue_py.agents.requests import RequestPlan, Requests
 from flue_py.agents.tasks import OpenCall, ended, inside, open_call, task_session
@@ -77,8 +77,6 @@ MAY_HAVE_RUN = (
 )
 """The result of a call that may have run and must not be repeated, as the model reads it."""
 
-_MOST_CHARACTERS = 2_000
-
 Prompt: TypeAlias = "str | Sequence[UserContent] | None"
 
 
@@ -107,6 +105,7 @@ class Recorded(AbstractCapability[Any]):
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         files: str | PathLike[str] | None = None,
         offload: OffloadSettings | None = None,
+        on_unsaved: Callable[[FlueError], object] | None = None,
     ) -> None:
         """Use an open store, with a session for each conversation, or with one ``session`` for all runs.
 
@@ -117,7 +116,9 @@ class Recorded(AbstractCapability[Any]):
         the error is raised. Errors that may pass are tried again after ``retry_seconds``. ``files`` is the folder of
         the files that tools edit, by default the working directory of the session. ``offload`` says which results of
         tools are stored beside the session (`Session.append_message`); where a guard makes the requests, they have
-        stubs in their place. Raises `InvalidArgument`.
+        stubs in their place. With ``on_unsaved`` a run goes on in memory when the store takes nothing: that is told the
+        error, the next commit that succeeds catches up, and the end of the run waits for one; a process that takes over
+        does not know which tools ran meanwhile. Raises `InvalidArgument`.
         """
         if not isinstance(store, Store):
             raise InvalidArgument(f"store: {shown(store)} is not an open store; flue_py.open gives one")
@@ -131,6 +132,7 @@ class Recorded(AbstractCapability[Any]):
         settings = None if context is None else context_settings(context)
         self._plan = RequestPlan(settings, guard, tuple(retry_seconds), sleep, recovers)
         self._files = files
+        self._on_unsaved = on_unsaved
         self._offload = None if offload is None else checked_offload(offload)
         self._journal: Journal | None = None
         self._requests: Requests | None = None
@@ -203,7 +205,9 @@ class Recorded(AbstractCapability[Any]):
                 await stack.enter_async_context(ended(self._store, task, outputs))
             if self._files is not None:
                 await session.files.checkpoint(root=self._files)
-            self._journal = Journal(self._store, session, agent, run_id, conversation_id, self._offload)
+            self._journal = Journal(
+                self._store, session, agent, run_id, conversation_id, self._offload, self._on_unsaved
+            )
             self._requests = Requests(self._plan, self._store, self._journal, agent)
             try:
                 result: AgentRunResult[Any] = await handler()
@@ -214,6 +218,7 @@ class Recorded(AbstractCapability[Any]):
                     error.add_note(f"the end of the run is not stored: {failure}")
                 raise
             await self._journal.add(result.all_messages())
+            await self._journal.settle(self._plan.sleep)
             outputs.append(result.output)
         return result
 
@@ -314,11 +319,16 @@ class Recorded(AbstractCapability[Any]):
     async def on_model_request_error(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, error: Exception
     ) -> ModelResponse:
-        """Have a request that failed made once more, with less if it was too large.
+        """Commit that a request failed, and have it made once more, with less if it was too large.
 
         Raises the error otherwise, and `ContextOverflow` if nothing helps against that.
         """
         assert self._requests is not None
+        try:
+            await self._of_run.note_failure(error)
+        except FlueError as failure:
+            error.add_note(f"that is not stored: {failure}")
+            raise error from failure
         if await self._requests.is_to_repeat(error):
             raise RetryModelRequest from error
         raise error
@@ -362,7 +372,7 @@ class Recorded(AbstractCapability[Any]):
             await journal.end(structs.replace(row, state="done"), [part])
             raise
         except Exception as error:
-            text = f"{type(error).__name__}: {error}"[:_MOST_CHARACTERS]
+            text = f"{type(error).__name__}: {error}"[:MOST_CHARACTERS]
             await journal.end(structs.replace(row, state="failed", error=text))
             raise
         return result

@@ -60,7 +60,8 @@ class Requests:
     async def begin(self) -> None:
         """Begin with the request of a step: the guard compacts first, if that is due. Raises as its `requests`."""
         self._retries, self._messages = 0, None
-        if self._is_guarded:
+        # What could not be stored is in the framework's own messages alone.
+        if self._is_guarded and not self._journal.is_behind:
             self._messages = await self._journal.sent(await anext(await self._opened()))
 
     async def end(self) -> None:

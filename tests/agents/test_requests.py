@@ -19,8 +19,9 @@ from pydantic_ai.usage import RequestUsage
 
 import flue_py
 from flue_py.agents import Recorded
+from flue_py.agents.journal import Journal
 from flue_py.compaction.settings import TriggerSettings
-from flue_py.errors import InvalidArgument, TaskDepthExceeded
+from flue_py.errors import InvalidArgument, StoreUnavailable, TaskDepthExceeded
 from flue_py.runtime.guard import CompactionGuard
 
 LIMIT = 20_000
@@ -87,8 +88,10 @@ async def test_a_request_that_may_pass_is_made_again_after_2_and_4_seconds_and_n
             assert waits == waited
             assert all(request == answers.requests[0] for request in answers.requests)
             session = await store.open_session(f"{error}")
-            roles = [entry.role for entry in await session.get_active_path()]
-            assert roles == ["user", "assistant"][: 1 if tries > len(waited) else 2]
+            kinds = [entry.role or entry.kind for entry in await session.get_active_path()]
+            answer = [] if tries > len(waited) else ["assistant"]
+            assert kinds == ["user", *["agents.failed_request"] * tries, *answer]
+            assert "agents.failed_request" not in str(await session.build_context())
 
 
 async def test_a_request_that_overflows_is_compacted_once_then_cut_and_the_run_goes_on(tmp_path: Path) -> None:
@@ -238,3 +241,43 @@ async def test_files_that_tools_edit_go_back_with_the_leaf(tmp_path: Path) -> No
         with pytest.raises(InvalidArgument, match="write: its metadata say that the argument 'file' has the paths"):
             await run({"edits": "file"}, "d")
         assert path.read_text() == "one\n"
+
+
+async def test_a_run_goes_on_in_memory_when_nothing_can_be_stored_and_the_next_commit_catches_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write: Any = Journal._write
+    left, waits = 0, list[float]()
+
+    async def full(self: Journal, key: str, entries: Any) -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            raise StoreUnavailable("the disk is full")
+        await write(self, key, entries)
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr(Journal, "_write", full)
+    async with flue_py.open(tmp_path / "a.db") as store:
+        kinds = []
+        for told, waited in ((0, []), (3, []), (7, []), (10, [2.0, 4.0])):
+            left = told
+            waits.clear()
+            lines: list[str] = []
+            recorded = Recorded(store, sleep=sleep, on_unsaved=lambda error, lines=lines: lines.append(str(error)))
+            answers = Answers(a_call("look", "1"), a_call("look", "2"), "Done.")
+            name = f"c-{told}"
+            assert (await answers.agent(look, recorded=recorded).run("Go.", conversation_id=name)).output == "Done."
+            assert (lines, waits) == (["the disk is full"] * told, waited)
+            session = await store.open_session(name)
+            kinds.append([entry.role or entry.kind for entry in await session.get_active_path()])
+            assert (await store.usage(session)).total.calls == 3
+        assert all(path == kinds[0] for path in kinds)
+        left = 100
+        with pytest.raises(StoreUnavailable):
+            await Answers("Done.").agent(recorded=recorded).run("Go.", conversation_id="d")
+        left = 1
+        with pytest.raises(StoreUnavailable):
+            await Answers("Done.").agent(recorded=Recorded(store)).run("Go.", conversation_id="e")
