@@ -1,0 +1,115 @@
+"""Requests that are almost right: each is answered, none of them as an error of the server."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from tests.adapters.needed import needs
+
+needs("server", "starlette", "uvicorn", "httpx")
+
+import httpx
+
+import flue_py
+from flue_py.server.app import ServerLimits, make_app
+from flue_py.server.conversations import ROUTES as CONVERSATIONS
+from flue_py.server.openapi import EVENTS
+from flue_py.server.routes import ROUTES
+
+ODD: list[Any] = [
+    None, True, -1, 0, 2**63, 10**30, 1e308, "", "\0", "\ud800", "a" * 70_000, "../..", "é\u202e", [], {}, [[[]]],
+    {"$ref": 1}, {"role": "user"}, {"type": "message"}, {"role": "assistant", "content": [{"type": "toolCall"}]},
+    {"role": "assistant", "content": "x", "usage": {"input": -1, "cost": {"total": "NaN"}}},
+]  # fmt: skip
+ITEMS = [{"role": "user", "content": "hi"}, {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}]
+BODIES: dict[str, Any] = {
+    "sessions": {"key": "k", "title": "t", "metadata": {"a": 1}, "cwd": "/x"},
+    "messages": {"messages": [{"role": "user", "content": "hi"}], "expectedLeaf": None, "onConflict": "rebase"},
+    "fork": {"at": None, "title": "f"},
+    "move": {"to": None, "why": "w"},
+    "budget": {"tokens": 5, "period": "day"},
+    "conversations": {"items": ITEMS, "metadata": {"k": "v"}},
+    "items": {"items": ITEMS},
+    "{session}": {"metadata": {"k": "v"}},
+}
+QUERIES = {
+    "request": "target=anthropic",
+    "search": "words=hi&how=query&limit=3",
+    "usage": "groupBy=day",
+    "items": "limit=2",
+}
+HEADERS = ["idempotency-key", "if-match", "if-none-match", "last-event-id", "content-type", "authorization", "origin"]
+
+
+def changed(chance: random.Random, value: Any) -> Any:
+    """Return JSON with one odd value somewhere."""
+    if isinstance(value, dict) and value and chance.random() < 0.8:
+        key = chance.choice([*value])
+        return value | {chance.choice([key, key, "x"]): changed(chance, value[key])}
+    if isinstance(value, list) and value and chance.random() < 0.8:
+        at = chance.randrange(len(value))
+        return [*value[:at], changed(chance, value[at]), *value[at + chance.randrange(2) :]]
+    return chance.choice(ODD)
+
+
+def damaged(chance: random.Random, data: bytes) -> bytes:
+    """Return bytes of which some are others, or gone, or there twice."""
+    at = chance.randrange(len(data) + 1)
+    return data[:at] + chance.choice([b"", b"%", b"\xff", b"%00", b"&", data[:at]]) + data[at + chance.randrange(3) :]
+
+
+def request(chance: random.Random, sessions: list[str]) -> tuple[str, bytes, dict[str, str], bytes | None]:
+    """Return the method, the path with its query, the headers and the body of a request."""
+    method, route = chance.choice([*((row.method, row.path) for row in (*ROUTES, *CONVERSATIONS)), ("GET", EVENTS)])
+    last = route.rpartition("/")[2]
+    path = route.replace("{session}", chance.choice(sessions)).replace("{item}", "msg_1")
+    body = json.dumps(BODIES.get(last, {})).encode() if method in ("POST", "PUT") else None
+    target = f"{path}?{QUERIES[last]}".encode() if last in QUERIES and method == "GET" else path.encode()
+    headers = {"content-type": "application/json"} if body else {}
+    match chance.randrange(5):
+        case 0:
+            target = b"/" + damaged(chance, target).replace(b"\xff", b"%ff").lstrip(b"/")
+        case 1:
+            headers[chance.choice(HEADERS)] = chance.choice(["", "*", '"1-1-0"', "x" * 9_000, "\xff", "a,b", '"1-²-0"'])
+        case 2 if body:
+            body = damaged(chance, body)
+        case 3:
+            method = chance.choice(["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "X"])
+        case _ if body:
+            body = json.dumps(changed(chance, BODIES.get(last, {}))).encode()
+    return method, target, headers, body
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.thorough)])
+async def test_a_mutated_request_gets_an_answer_of_the_api(count: int) -> None:
+    chance = random.Random(39)
+    async with flue_py.open(":memory:") as store:
+        sessions = [(await store.create_session()).id for _ in range(3)]
+        transport = httpx.ASGITransport(make_app(store, limits=ServerLimits(streams=0)), raise_app_exceptions=False)
+        wrong = []
+        statuses = set()
+        async with httpx.AsyncClient(transport=transport) as http:
+            for _ in range(count):
+                method, target, headers, body = request(chance, sessions)
+                url = httpx.URL("http://localhost", raw_path=target)
+                raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+                answer = await http.request(method, url, headers=raw, content=body)
+                statuses.add(answer.status_code)
+                if method == "DELETE" and answer.is_success:
+                    sessions = [(await store.create_session()).id for _ in range(3)]
+                kind = answer.headers.get("content-type", "")
+                if answer.status_code in (500, 501, 502) or (
+                    answer.status_code >= 400
+                    and method != "HEAD"
+                    and kind not in ("application/problem+json", "application/json")
+                ):
+                    wrong.append(
+                        (method, target[:200], headers, body and body[:300], answer.status_code, answer.text[:300])
+                    )
+        assert wrong == []
+        assert statuses > {200, 201, 400, 403, 404, 405, 415, 503}
+        assert not (await store.verify()).problems
