@@ -16,6 +16,7 @@ from zlib import crc32
 from msgspec.structs import replace
 from starlette.responses import RedirectResponse, Response
 
+from flue_py.context.request import explained_row
 from flue_py.core.context import entry_costs
 from flue_py.core.entries import Entry
 from flue_py.core.json import JsonObject, JsonValue
@@ -207,10 +208,21 @@ async def context(call: Call, request: Request) -> Response:
     return _data({"count": len(items), "entryIds": [item.entry_id for item in items[-_MOST_OF_A_CONTEXT:]]})
 
 
+async def sent(call: Call, request: Request) -> Response:
+    """Return the request of a target at an entry: the changes to the context, its entries by their places in it."""
+    session, query = await call.session(), request.query_params
+    leaf = query.get("leaf", session.leaf_id)
+    items = await session.build_context_entries(leaf=leaf)
+    made = await session.request(query.get("target"), leaf=leaf)
+    place = {item.entry_id: number for number, item in enumerate(items)}
+    return _data({**report.sent_json(explained_row(items, made), place), "entryIds": [*place]})
+
+
 PAGES = {"/": list_page, "/sessions/{session}": session_page}
 DATA = {
     "/page/sessions": list_data,
     "/page/sessions/{session}": session_data,
     "/page/sessions/{session}/figures": figures,
     "/page/sessions/{session}/context": context,
+    "/page/sessions/{session}/sent": sent,
 }

@@ -123,6 +123,8 @@ def test_a_reader_marks_moves_forks_and_undoes_unless_somebody_else_was_faster(
         row.locator(".badge.leaf").wait_for()
         page.get_by_role("button", name="Undo").click()
         page.locator("#tree [role=treeitem]", has_text="so").locator(".badge.leaf").wait_for()
+        page.locator("#tabs button", has_text="Sent").click()
+        page.locator("#panel", has_text="as anthropic takes it").wait_for()
         page.get_by_role("button", name="Fork here").click()
         page.locator("#told a").click()
         page.locator("#sessions a", has_text="forked from").wait_for()

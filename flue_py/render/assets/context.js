@@ -57,7 +57,7 @@ class Reading {
       names.push("Compare");
       this.panels.push(this.compareElement);
     }
-    if (this.session.sent) {
+    if (this.session.sent || this.makeSent) {
       names.push("Sent");
       this.panels.push(this.sentElement);
     }
@@ -155,7 +155,8 @@ class Reading {
   }
 
   sentElement() {
-    return sentElement(this.session, this.choose);
+    if (this.at === undefined) return make("p", { class: "muted", text: "No entry is selected." });
+    return this.makeSent ? this.makeSent() : sentElement(this.session, this.choose);
   }
 
   compareElement() {

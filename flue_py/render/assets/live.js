@@ -67,6 +67,28 @@ function setContexts() {
   }
 }
 
+// The request at the selected entry, in the form of a target, which is made when somebody looks at it.
+const TARGETS = ["anthropic", "openai-chat", "openai-responses", "gemini"];
+let target = TARGETS[0];
+
+reading.makeSent = () => {
+  const { id } = chosenEntry();
+  const told = make("div", {}, make("p", { class: "muted", text: "It is being made." }));
+  const targets = make("select", { on: { change: (event) => { target = event.target.value; reading.drawPanel(); } } },
+    ...TARGETS.map((name) => make("option", { value: name, text: name, selected: name === target })));
+  ask(`${PAGE}/sent?leaf=${encodeURIComponent(id)}&target=${target}`).then((sent) => {
+    const placeOf = new Map(view.session.entries.map((entry, at) => [entry.id, at]));
+    const placed = (rows) => rows.map((row) => ({ ...row, at: row.at === null ? null : placeOf.get(sent.entryIds[row.at]) }));
+    const all = { changed: placed(sent.changed), repairs: placed(sent.repairs) };
+    const isHere = ({ at }) => at !== undefined;
+    const shown = { ...sent, isAsked: true, changed: all.changed.filter(isHere), repairs: all.repairs.filter(isHere) };
+    const left = all.changed.length - shown.changed.length;
+    told.replaceChildren(sentElement({ ...view.session, sent: shown }, reading.choose),
+      ...(left ? [make("p", { class: "muted", text: `Not on this page: ${counted(left, "more of them", "more of them")}` })] : []));
+  }, (error) => told.replaceChildren(make("p", { class: "refused", text: error.message })));
+  return make("div", {}, make("label", { class: "field" }, make("span", { text: "As sent to" }), targets), told);
+};
+
 // What has to be added up from all of a long session comes when nothing happens.
 let adding;
 

@@ -5,7 +5,7 @@ function sentElement(session, choose) {
   const about = sent.isEstimate ? "about " : "";
   const forWhom = [sent.agent && `for ${sent.agent}`, sent.target && `as ${sent.target} takes it`].filter(Boolean).join(", ");
   const made = make("div", { class: "sent" });
-  made.append(make("p", { dir: "auto", text: `At the leaf${forWhom && `, ${forWhom}`}: ${about}${number(sent.tokensBefore)} tokens in the context, `
+  made.append(make("p", { dir: "auto", text: `${sent.isAsked ? "Here" : "At the leaf"}${forWhom && `, ${forWhom}`}: ${about}${number(sent.tokensBefore)} tokens in the context, `
     + `${number(sent.tokensSent)} of them sent (counted by ${sent.counter}).` }));
   for (const event of sent.events) made.append(make("p", { class: "muted", dir: "auto", text: `${event.name}: ${event.text}` }));
   for (const broken of sent.broken) made.append(make("p", { class: "refused", dir: "auto", text: `It is refused: ${broken}` }));
