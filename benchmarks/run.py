@@ -37,6 +37,7 @@ NAMES = (
     "listing",
     "search",
     "postgres",
+    "server",
     "choices",
 )
 

@@ -90,6 +90,7 @@ PRINTED = {
         "search 300 messages: a word that is nowhere",
     ),
     "postgres": ("PostgreSQL",),
+    "server": ("HTTP",),
     "choices": (
         "statements by sqlite3 (raw: SQLAlchemy's text())", "as one range (raw: by parent links)",
         "entries, a rowid and a key: in a group of 100", "calls, in order of arrival: in a group of 100",
