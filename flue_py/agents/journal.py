@@ -421,7 +421,8 @@ def _rounds(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
             order = {call.tool_call_id: number for number, call in enumerate(message.tool_calls)}
         elif order and rounds and isinstance(last := rounds[-1], ModelRequest):
             parts = _in_order([*last.parts, *message.parts], order)
-            rounds[-1] = replace(message, parts=parts, instructions=message.instructions or last.instructions)
+            instructions, run_id = message.instructions or last.instructions, message.run_id or last.run_id
+            rounds[-1] = replace(message, parts=parts, instructions=instructions, run_id=run_id)
             continue
         rounds.append(message)
     return rounds

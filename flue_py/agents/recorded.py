@@ -49,7 +49,7 @@ from flue_py.adapters.pydantic_ai import session_of
 from flue_py.agents.journal import MOST_CHARACTERS, Journal, ToolCall
 from flue_py.agents.lease import leased
 from flue_py.agents.requests import RequestPlan, Requests
-from flue_py.agents.tasks import OpenCall, ended, inside, open_call, task_session
+from flue_py.agents.tasks import OpenCall, end_lost, ended, inside, open_call, task_session
 from flue_py.context.artifacts import OffloadSettings
 from flue_py.context.settings import ContextSettings, context_settings
 from flue_py.errors import FlueError, InvalidArgument, shown
@@ -352,6 +352,7 @@ class Recorded(AbstractCapability[Any]):
         if begun is not None and begun.state != "deferred" and not may_repeat:
             text = f"The call failed: {begun.error}" if begun.state == "failed" else MAY_HAVE_RUN
             await journal.end(row, [_failed(call, text)])
+            await end_lost(self._store, journal.session, call.tool_call_id)
             raise ToolFailed(text)
         await journal.begin(ctx.messages, row)
         try:

@@ -88,5 +88,13 @@ async def ended(store: Store, session: Session, outputs: Sequence[object]) -> As
         await _end(store, session, "done", str(outputs[-1]))
 
 
+async def end_lost(store: Store, session: Session, call_id: str) -> None:
+    """Note that the tasks of a call have failed whose process ended, and which nobody goes on with. O(tasks)."""
+    for link in await session.tasks.links():
+        task = await store.get_session(link.child_id)
+        if link.status == "running" and link.task_id.startswith(f"{call_id}/") and task is not None:
+            await _end(store, task, "failed", "its process ended, and its call is not made again")
+
+
 async def _end(store: Store, session: Session, status: TaskEnd, summary: str) -> None:
     await store.backend.waiting.finish(session.tasks.end(status, summary=summary[:_MOST_CHARACTERS]))

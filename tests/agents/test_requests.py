@@ -18,9 +18,10 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
 
 import flue_py
-from flue_py.agents import Recorded
+from flue_py.agents import Recorded, tasks
 from flue_py.agents.journal import Journal
 from flue_py.compaction.settings import TriggerSettings
+from flue_py.context.blocks import BlockText
 from flue_py.errors import InvalidArgument, StoreUnavailable, TaskDepthExceeded
 from flue_py.runtime.guard import CompactionGuard
 
@@ -196,6 +197,34 @@ async def test_a_run_inside_a_tool_is_a_task_which_goes_on_when_its_call_is_made
         assert (await store.verify()).problems == []
 
 
+async def test_a_task_whose_process_ended_has_failed_when_its_call_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with flue_py.open(tmp_path / "a.db") as store:
+
+        async def lose() -> None:
+            raise Lost
+
+        async def delegate() -> str:
+            agent = Answers(a_call("lose")).agent(lose, recorded=Recorded(store))
+            return (await agent.run("Find it.")).output
+
+        async def nothing(*_: object) -> None:
+            """Stand for a process that cannot say how its task ended."""
+
+        agent = Answers(a_call("delegate", "d")).agent(delegate, recorded=Recorded(store))
+        with monkeypatch.context() as killed:
+            killed.setattr(tasks, "_end", nothing)
+            with pytest.raises(Lost):
+                await agent.run("Go.", conversation_id="c", run_id="r")
+        session = await store.open_session("c")
+        assert [link.status for link in await session.tasks.links()] == ["running"]
+        again = Answers("Done.").agent(delegate, recorded=Recorded(store))
+        assert (await again.run("Go.", conversation_id="c", run_id="r")).output == "Done."
+        [link] = await session.tasks.links()
+        assert (link.status, link.summary) == ("failed", "its process ended, and its call is not made again")
+
+
 async def test_tasks_are_no_deeper_than_4(tmp_path: Path) -> None:
     async with flue_py.open(tmp_path / "a.db") as store:
 
@@ -281,3 +310,26 @@ async def test_a_run_goes_on_in_memory_when_nothing_can_be_stored_and_the_next_c
         left = 1
         with pytest.raises(StoreUnavailable):
             await Answers("Done.").agent(recorded=Recorded(store)).run("Go.", conversation_id="e")
+
+
+async def test_a_run_that_is_lost_behind_a_block_of_its_guard_goes_on(tmp_path: Path) -> None:
+    class Clock:
+        name = "clock"
+        reads = 0
+
+        async def read(self) -> BlockText:
+            self.reads += 1
+            return BlockText(f"It is {self.reads}.")
+
+    async with flue_py.open(tmp_path / "a.db") as store:
+
+        def guard(session: flue_py.Session) -> CompactionGuard:
+            return CompactionGuard(store, session, mode="intent", blocks=[Clock()])
+
+        lost = Answers(a_call("look"))
+        with pytest.raises(IndexError):
+            await lost.agent(look, recorded=Recorded(store, guard=guard)).run("Go.", conversation_id="c", run_id="r")
+        agent = Answers("Done.").agent(look, recorded=Recorded(store, guard=guard))
+        assert (await agent.run("Go.", conversation_id="c", run_id="r")).output == "Done."
+        session = await store.open_session("c")
+        assert [entry.role for entry in await session.get_active_path()].count("toolResult") == 1
