@@ -11,7 +11,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TypeAlias
 
-from flue_py.core.json import NamedTuple
+from flue_py.core.json import Frozen, NamedTuple
 from flue_py.errors import MissingExtra
 
 # Their expressions are used, not their scanner: that reads files, and may ask services whether a key is a real one.
@@ -95,7 +95,7 @@ def mark(rule: str) -> str:
     return f"{_MARK}{rule}]"
 
 
-class Masked(NamedTuple):
+class Masked(Frozen):
     """A text without its secrets, and how many there were."""
 
     text: str

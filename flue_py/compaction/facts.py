@@ -426,7 +426,7 @@ def _straight(text: str) -> str:
     return text
 
 
-class _Searched(NamedTuple):
+class _Searched(Frozen):
     """A text in which facts are looked for, and the words in it: most facts that are not there lack one of them."""
 
     text: str

@@ -73,7 +73,7 @@ from flue_py.compaction.settings import (
 from flue_py.core import kinds
 from flue_py.core.context import ContextEntry, keeping, pinned_ids, project_kept, summary_text
 from flue_py.core.entries import Entry, NewEntry, Pairing, exchange_of, is_silent
-from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, decode_object, encode_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, encode_json
 from flue_py.core.model import ModelReply, ModelRequest
 from flue_py.core.sessions import TaskLink
 from flue_py.core.usage import agent_of
@@ -568,7 +568,7 @@ _MOST_CALLS = 20
 _CALL_CHARS = 120
 
 
-class Line(NamedTuple):
+class Line(Frozen):
     """A message with the line that stands over it, and its calls with their outcomes."""
 
     heading: str

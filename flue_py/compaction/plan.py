@@ -40,7 +40,7 @@ from flue_py.core.context import (
     traits_in,
     usage_start,
 )
-from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, Selective, decode_object
+from flue_py.core.json import Frozen, JsonObject, JsonValue, Selective, decode_object
 from flue_py.core.kinds import (
     ASSISTANT,
     COMPACTION,
@@ -124,7 +124,7 @@ def should_compact(context_tokens: int, context_window: int, settings: Compactio
 Item = TypeVar("Item")
 
 
-class Outline(NamedTuple):
+class Outline(Frozen):
     """The roles and traits of messages, by the traits of their entries.
 
     ``last_said`` is the place of the last of those that call nothing in which the user or the model says something, -1
@@ -532,7 +532,7 @@ WRITTEN = frozenset({"mode", "turns", "originals", "own", TURNS_BEFORE, entries.
 """The details that are written beside every summary, whoever made it."""
 
 
-class Told(NamedTuple):
+class Told(Frozen):
     """The text of a compaction, and its details."""
 
     summary: str

@@ -17,7 +17,6 @@ from flue_py.core.json import (
     Frozen,
     JsonObject,
     JsonValue,
-    NamedTuple,
     js_entries,
     js_json,
     utf16_length,
@@ -33,7 +32,7 @@ from flue_py.errors import InvalidArgument, shown
 # The checks of settings, which the types of their fields declare.
 
 
-class _Rule(NamedTuple):
+class _Rule(Frozen):
     """Whether a value of a field is right, and the words about one that is not."""
 
     is_right: Callable[[object], bool]
@@ -418,7 +417,7 @@ _USES: Mapping[str, FileUse] = {
 }
 
 
-class FileCall(NamedTuple):
+class FileCall(Frozen):
     """The use and the path of a file in a call."""
 
     use: FileUse

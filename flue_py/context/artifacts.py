@@ -83,7 +83,7 @@ def _check_length(value: object, where: str) -> None:
         )
 
 
-class LongResult(NamedTuple):
+class LongResult(Frozen):
     """A result that is offloaded: its text, its call, and the parts that the text was joined from."""
 
     text: str

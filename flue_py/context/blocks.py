@@ -647,7 +647,7 @@ TYPE_PREFIX = "block:"
 _TYPE, _DETAILS, _SAME, _WITHDRAWN = "customType", "details", "same", "withdrawn"
 
 
-class ShownBlock(NamedTuple):
+class ShownBlock(Frozen):
     """A block as the payload of its entry has it: its name, and the digest that decides whether it changed."""
 
     name: str

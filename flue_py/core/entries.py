@@ -733,7 +733,7 @@ def exchange_of(entry: Entry) -> Mapping[str, JsonValue] | None:
     return entry.fields if exchange is None else exchange
 
 
-class Call(NamedTuple):
+class Call(Frozen):
     """A tool call in a list of messages: the index of its message, its place in the content, and its id."""
 
     at: int
@@ -947,7 +947,7 @@ class Exclusion(Frozen):
     in_effect: bool = True
 
 
-class Excluding(NamedTuple):
+class Excluding(Frozen):
     """An entry's fields, where it is an exclusion that can be read."""
 
     entry_id: str
@@ -1038,7 +1038,7 @@ BASE = "baseCompactionId"
 """The field of the compaction of a range: whose summary comes first, null for none."""
 
 
-class Range(NamedTuple):
+class Range(Frozen):
     """A stretch of the path, and the compaction whose summary stands for it; None for the one that says so."""
 
     first_id: str

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import to_builtins
 
-from flue_py.core.json import Frozen, JsonObject, NamedTuple
+from flue_py.core.json import Frozen, JsonObject
 
 SHORTEST = 7
 """Shorter texts are in every file by chance."""
@@ -37,7 +37,7 @@ Piece: TypeAlias = int | bytes
 """Eight bytes of a text, as a number; or a text that is shorter than two of these."""
 
 
-class Run(NamedTuple):
+class Run(Frozen):
     """A stretch of data that erased texts have: where it begins, its size in bytes, and its pieces."""
 
     start: int
@@ -198,7 +198,7 @@ def _first(shift: int, rest: int, step: int) -> int:
     return (rest - shift) * pow(_PIECE, -1, step) % step
 
 
-class Place(NamedTuple):
+class Place(Frozen):
     """A place that was looked through: a file with its bytes, or a table with its rows, and the pieces in it.
 
     ``where`` is the first run, of rows one that is long; these are ``long_bytes``.
@@ -211,7 +211,7 @@ class Place(NamedTuple):
     long_bytes: int = 0
 
 
-class Forgotten(NamedTuple):
+class Forgotten(Frozen):
     """The files of a database that were looked through, what kept it from forgetting, and what was out of reach."""
 
     places: Sequence[Place] = ()

@@ -17,7 +17,6 @@ from flue_py.core.json import (
     Frozen,
     JsonObject,
     JsonValue,
-    NamedTuple,
     decode_json,
     encode_json,
     js_json,
@@ -192,7 +191,7 @@ FILE_BACKUP = "file_backup"
 """The kind of an entry that has the content of a file."""
 
 
-class Kind(NamedTuple):
+class Kind(Frozen):
     """What one kind of entry means."""
 
     name: str
@@ -620,7 +619,7 @@ _WORDS_IN_PAYLOAD = re.compile(
 """How the payload of a message of the user begins that a person began: with none of `_FIRST_SIGNS`."""
 
 
-class Piece(NamedTuple):
+class Piece(Frozen):
     """A part of a message of the user. ``name`` says which text of a program it is, "" for a person's words."""
 
     name: str

@@ -940,7 +940,7 @@ class Recorded(Frozen):
         return replace(self, is_new=is_new, picodollars=cost, price_source=source, revision=step.revision)
 
 
-class UnpricedCall(NamedTuple):
+class UnpricedCall(Frozen):
     """A row of the ledger whose cost is unknown: its number, the id of its payer, and the call."""
 
     number: int

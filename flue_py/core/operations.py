@@ -211,7 +211,7 @@ class BudgetsSeen:
         return reached[seen:]
 
 
-class Seen(NamedTuple):
+class Seen(Frozen):
     """Which events were seen: of sessions, and of budgets."""
 
     sessions: SessionsSeen

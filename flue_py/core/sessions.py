@@ -1459,7 +1459,7 @@ class Ordering(NamedTuple):
 LAST_ACTIVE_FIRST = Ordering()
 
 
-class Listing(NamedTuple):
+class Listing(Frozen):
     """A listing: its scope, its kind of sessions, its conditions, and its order."""
 
     scope: str | None = None
@@ -1471,7 +1471,7 @@ class Listing(NamedTuple):
 # -- cursors ----------------------------------------------------------------------------------------------------------
 
 
-class Place(NamedTuple):
+class Place(Frozen):
     """The end of a page: the sort value of its last session, and its number, which decides between equal ones."""
 
     value: SortValue
@@ -1480,7 +1480,8 @@ class Place(NamedTuple):
 
 def write_cursor(ordering: Ordering, place: Place) -> str:
     """Return the cursor for the sessions that come after a place: an opaque text."""
-    return urlsafe_b64encode(json.dumps([*ordering, *place], separators=(",", ":")).encode()).decode()
+    parts = [*ordering, place.value, place.number]
+    return urlsafe_b64encode(json.dumps(parts, separators=(",", ":")).encode()).decode()
 
 
 def read_cursor(cursor: str, ordering: Ordering) -> Place:
@@ -1634,7 +1635,7 @@ class LoggedMove(NamedTuple):
     at_us: int
 
 
-class LoggedEntries(NamedTuple):
+class LoggedEntries(Frozen):
     """The entries of one revision, for its line. ``payload`` is the first one's, ``parent_id`` too."""
 
     number: int
@@ -1646,7 +1647,7 @@ class LoggedEntries(NamedTuple):
     at_us: int
 
 
-class LoggedEdits(NamedTuple):
+class LoggedEdits(Frozen):
     """The edits of one revision, for its line."""
 
     edits: tuple[Edit, ...]

@@ -1410,7 +1410,7 @@ def checked_tag(text: str, name: str) -> str:
 # The calls behind one entry, and their sum: for answers and summaries that several calls made.
 
 
-class PaidFor(NamedTuple):
+class PaidFor(Frozen):
     """The calls of an entry, the usage that its payload keeps, and the totals that it adds to a path."""
 
     calls: tuple[PaidCall, ...]

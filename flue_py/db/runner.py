@@ -689,7 +689,7 @@ def session_mark(key: int) -> str:
     return f"{MARK}k{key}"
 
 
-class IndexedText(NamedTuple):
+class IndexedText(Frozen):
     """A text on its way into the index: whose it is, its weight in a ranking, and its terms.
 
     ``number`` is its place among the texts of its entry; a title has no entry. Searches narrow by ``marks``;
@@ -736,7 +736,7 @@ class KnownSession(NamedTuple):
     last_entry: str | None = None
 
 
-class Wanted(NamedTuple):
+class Wanted(Frozen):
     """A question to an index: terms, marks that a text has (one of each group), how old it may be, and which terms
     it must have one behind the other (one pair of each group).
     """

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from flue_py.core import ledger
 from flue_py.core.chain import NO_PARENT, Chain, Fields
-from flue_py.core.json import NamedTuple
+from flue_py.core.json import Frozen, NamedTuple
 from flue_py.core.sessions import IMPORTED_FILES, NO_TASK_NAMES, DocumentRow, SessionHead, SessionInfo, TaskNames
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS, Paid, UsageTotals
 from flue_py.db.runner import Insert, Nothing, Position, R, Reader, Row, SessionState, Statement
@@ -526,7 +526,7 @@ SESSION_HEADS = statement(SessionHead)(
 )
 
 
-class FoundEntry(NamedTuple):
+class FoundEntry(Frozen):
     """An entry of a tree: its parent, who added it, of what kind it is, and where it is."""
 
     id: str

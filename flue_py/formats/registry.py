@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from flue_py.core.json import Frozen, NamedTuple
+from flue_py.core.json import Frozen
 from flue_py.errors import FlueError, InvalidArgument, shown
 from flue_py.lazy import lazy_module
 from flue_py.system import in_full
@@ -41,7 +41,7 @@ else:
 # A line of a program is dropped when it gets a format.
 
 
-class Program(NamedTuple):
+class Program(Frozen):
     """A program: its name, patterns of its files (``~`` is a home), and a sign that only such a file begins with.
 
     ``is_part`` says that the files are parts of sessions that a format reads: refused by name, and not counted.

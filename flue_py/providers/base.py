@@ -333,7 +333,7 @@ class Response(NamedTuple):
     call: JsonObject
 
 
-class _Names(NamedTuple):
+class _Names(Frozen):
     """The fields of a form: that of the answers, and those of the call itself, in each spelling."""
 
     shape: Shape
@@ -759,7 +759,7 @@ Found: TypeAlias = Iterator[tuple[str, str]]
 """Where a rule is broken, and the fault there."""
 
 
-class Rule(NamedTuple):
+class Rule(Frozen):
     """One rule: its name, its text, and the function that finds where a request breaks it."""
 
     name: str

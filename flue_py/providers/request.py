@@ -50,7 +50,7 @@ _PARTS_IN: Mapping[str, str] = {"anthropic": "content", "gemini": "parts"}
 _CHAT_REASONING = ("reasoning_content", "thinking_content", "reasoning", "reasoning_details", "thinking_signature")
 
 
-class Bound(NamedTuple):
+class Bound(Frozen):
     """The digest that a signature was produced under, the entry of its answer, and the reasoning, if it is of ours."""
 
     digest: str
@@ -58,7 +58,7 @@ class Bound(NamedTuple):
     part: JsonObject | None = None
 
 
-class Kept(NamedTuple):
+class Kept(Frozen):
     """The messages that are sent, and for each message of the caller the place of it, or of the one before it.
 
     ``are_sent`` says for each message of the caller whether anything of it is sent; ``digest`` is that of the request
@@ -384,7 +384,7 @@ class Converted(NamedTuple):
     beside: JsonObject
 
 
-class Printed(NamedTuple):
+class Printed(Frozen):
     """The messages of a provider that one of ours is, and notes on parts without a place in them."""
 
     messages: tuple[JsonObject, ...]
@@ -452,7 +452,7 @@ def _from_item(value: JsonObject, names: Mapping[str, str]) -> _Pairs:
     yield message, openai_responses.responses_difference(message, value)
 
 
-class _Form(NamedTuple):
+class _Form(Frozen):
     """How messages of one shape are checked, read and written, and the field of ``extra`` that has the differences.
 
     ``provider`` is whose own compactions the form takes; ``system`` makes the part of a request that the system says,

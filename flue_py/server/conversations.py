@@ -15,7 +15,7 @@ from msgspec import Meta, Struct, field
 from flue_py.adapters.items import entries_of, items_of
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import JsonObject, NamedTuple
+from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.kinds import COMPACTION
 from flue_py.errors import EntryNotFound, IdempotencyConflict, InvalidArgument, SessionExists, shown
 from flue_py.providers.base import fields_of
@@ -41,7 +41,7 @@ _PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "functi
 _WITH_STATUS = ("message", "function_call", "function_call_output")
 
 
-class Item(NamedTuple):
+class Item(Frozen):
     """An item under its id, the item of the context that it is of, and whether that is no other one as well."""
 
     id: str

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import JsonValue, NamedTuple
+from flue_py.core.json import Frozen, JsonValue
 from flue_py.core.operations import (
     AppendEntries,
     Committed,
@@ -89,7 +89,7 @@ if TYPE_CHECKING:
 # The place below which each append of a batch lands, as far as it is known before the commit.
 
 
-class _Place(NamedTuple):
+class _Place(Frozen):
     """A leaf, and a session that is stored and sees it; None for none, and for one that cannot be known."""
 
     session_id: str | None

@@ -20,7 +20,7 @@ from flue_py import prices
 from flue_py.core import context
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import SHELL, Entry, PathSettings
-from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, MESSAGE, is_answer, message_text
 from flue_py.core.operations import UpdateSession
 from flue_py.core.sessions import GUARD_KEY, STORED, Appended, LeafChoice, Note, ReadStamp, Seen
@@ -374,7 +374,7 @@ async def _of(answer: Awaitable[HookAnswer]) -> HookAnswer:
     return await answer
 
 
-class Requests(NamedTuple):
+class Requests(Frozen):
     """The system prompt and tools of a session's requests, and whether these have the context as it is beside them."""
 
     system: str

@@ -16,7 +16,7 @@ from flue_py import errors
 from flue_py.core import ledger
 from flue_py.core.context import EntryCost, told_by
 from flue_py.core.entries import Entry, NewEntry, derived_from_payload
-from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, decode_json, encode_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_json, encode_json
 from flue_py.core.ledger import (
     Amounts,
     BranchState,
@@ -252,7 +252,7 @@ _LEAST_WAIT_SECONDS = 1.0
 _UNPAID = (errors.ContextOverflow, errors.ModelDenied, errors.ModelRefused, errors.RateLimited)
 
 
-class Booked(NamedTuple):
+class Booked(Frozen):
     """A paid call as the ledger has it, its tokens, and its picodollars; None for an unknown number."""
 
     call: JsonObject

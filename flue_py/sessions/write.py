@@ -220,7 +220,7 @@ def _is_neutral(message: Mapping[str, JsonValue] | Message) -> bool:
 _NEAR = 32
 
 
-class Ground(NamedTuple):
+class Ground(Frozen):
     """The place below which messages land: a leaf of a stored session, or None, and the entries of a batch on it."""
 
     session_id: str | None

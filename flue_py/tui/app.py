@@ -21,7 +21,7 @@ from textual.worker import active_worker
 from flue_py import masking
 from flue_py.core.context import LeafDiff
 from flue_py.core.entries import Entry
-from flue_py.core.json import NamedTuple
+from flue_py.core.json import Frozen
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.sessions import Change, Deletion, SessionInfo, SessionPage
 from flue_py.errors import FlueError, SessionNotFound
@@ -593,7 +593,7 @@ class CompareScreen(BrowserScreen[None]):
 _CHANGES = 1_000
 
 
-class _Read(NamedTuple):
+class _Read(Frozen):
     """The text on the right."""
 
     entry_id: str

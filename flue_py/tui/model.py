@@ -20,7 +20,7 @@ from rich.text import Text
 
 from flue_py.core.context import EntryCost, begins_turn, entry_costs, reported_counts
 from flue_py.core.entries import Entry, readable
-from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import (
     COMPACTION,
     EXCLUSION,
@@ -193,7 +193,7 @@ VIEWS: tuple[View, ...] = get_args(View)
 _TOOLS = frozenset({"toolResult", "bashExecution"})
 
 
-class Begun(NamedTuple):
+class Begun(Frozen):
     """A session that begins below an entry. ``info`` is None if it is deleted; ``link`` is that of a task."""
 
     entry_id: str
@@ -856,7 +856,7 @@ def next_row(count: int, stands: Callable[[int], bool], at: int, step: int) -> i
 # The rows of a session's tree that are on the screen: a view of its outline, without what is folded. No screen.
 
 
-class _Flagged(NamedTuple):
+class _Flagged(Frozen):
     """Which entries of a list a view shows, with these labelled."""
 
     entries: list[Entry]

@@ -41,7 +41,7 @@ from flue_py.context.pipeline import plain_agent
 from flue_py.context.request import Reshaping
 from flue_py.context.settings import ContextSettings, context_settings
 from flue_py.core.entries import Entry, NewEntry
-from flue_py.core.json import JsonObject, JsonValue, NamedTuple, encode_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, encode_json
 from flue_py.core.redaction import REDACTED
 from flue_py.core.sessions import SessionInfo, check_entry_id
 from flue_py.db.runner import committed_before
@@ -89,7 +89,7 @@ _MOST = 64  # entries to read at most
 Read = Callable[[Sequence[str]], Awaitable[Sequence[Entry | None]]]
 
 
-class State(NamedTuple):
+class State(Frozen):
     """A state, and the entries that made it: the first of them has it in full."""
 
     values: JsonObject
@@ -190,7 +190,7 @@ LEFT = "left"
 _AT_ONCE = 32
 
 
-class Place(NamedTuple):
+class Place(Frozen):
     """The state at a leaf, and the time of the event."""
 
     state: State
@@ -401,7 +401,7 @@ class Whose(NamedTuple):
     user_id: str
 
 
-class _Change(NamedTuple):
+class _Change(Frozen):
     """A change of one shared state, as it is now; ``session_id`` is None if there is none yet."""
 
     scope: str
@@ -492,14 +492,14 @@ async def _change(store: Store, places: Places, app_name: str, user_id: str | No
 # Append an event and its state change in one transaction, below the leaf its session has seen
 
 
-class Below(NamedTuple):
+class Below(Frozen):
     """Where an event goes: the session, and the leaf that was seen."""
 
     session_id: str
     leaf: str | None
 
 
-class NewEvent(NamedTuple):
+class NewEvent(Frozen):
     """An event that is to be appended, as JSON, and the session it is for."""
 
     session: AdkSession
@@ -511,7 +511,7 @@ class NewEvent(NamedTuple):
         return Whose(self.session.app_name, self.session.user_id)
 
 
-class _Planned(NamedTuple):
+class _Planned(Frozen):
     """The entries of an event, and where it goes back to, if it does."""
 
     entries: Sequence[NewEntry]
@@ -1090,7 +1090,7 @@ def sent_to_adk(
     return send
 
 
-class _Piece(NamedTuple):
+class _Piece(Frozen):
     """A unit that steps keep or leave out: an answer, the response of a function, or the parts between these.
 
     ``content`` is the number of its content; ``message`` is its message of ours, None for one that says nothing.

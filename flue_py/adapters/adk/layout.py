@@ -21,7 +21,7 @@ from pydantic_core import to_jsonable_python
 from flue_py.adapters.common import metadata_of, shown_groups
 from flue_py.compaction.plan import estimate_context_tokens
 from flue_py.core.entries import Entry, NewEntry
-from flue_py.core.json import JsonObject, JsonValue, NamedTuple, encode_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, encode_json
 from flue_py.core.kinds import COMPACTION, MESSAGE, SUMMARIZED_ROLES, SYSTEM
 from flue_py.core.usage import read_reported
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
@@ -175,7 +175,7 @@ def _calls(usage: JsonValue, event: JsonObject, entry_id: str) -> list[JsonObjec
     return [{**usage, "callId": event["id"]}] if isinstance(usage, dict) and entry_id != event["id"] else []
 
 
-class Compaction(NamedTuple):
+class Compaction(Frozen):
     """The content of a compaction of ours; ``first_kept`` is None if nothing is kept."""
 
     summary: str

@@ -12,7 +12,7 @@ from flue_py import providers
 from flue_py.adapters.items import OTHER, SHAPE, WHOLE, item_reading, items_of
 from flue_py.core.context import ContextEntry, project_kept
 from flue_py.core.entries import Entry
-from flue_py.core.json import JsonObject, NamedTuple
+from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.kinds import COMPACTION
 from flue_py.errors import InvalidArgument, shown
 from flue_py.providers.lists import Said, said_of
@@ -78,7 +78,7 @@ class TurnItem(TypedDict):
     tool_name: str | None
 
 
-class Turn(NamedTuple):
+class Turn(Frozen):
     """The item that a turn begins with, and its entry."""
 
     number: int

@@ -52,7 +52,7 @@ from flue_py.adapters.pydantic_ai.messages import (
     state_of,
 )
 from flue_py.core.entries import Entry, NewEntry
-from flue_py.core.json import JsonObject, NamedTuple
+from flue_py.core.json import Frozen, JsonObject, NamedTuple
 from flue_py.core.sessions import SessionInfo
 from flue_py.errors import (
     CallConflict,
@@ -178,7 +178,7 @@ async def records(store: Store, scope: str | None, limit: int | None, last_seen:
     return sorted(currents, key=lambda current: current.record.updated_at, reverse=True)
 
 
-class Kept(NamedTuple):
+class Kept(Frozen):
     """The bounds of a history that a branch or a fork keeps: so many messages, or those up to an entry."""
 
     first: int | None

@@ -25,7 +25,7 @@ from flue_py.adapters.common import as_message, id_of, key_of, shown_groups
 from flue_py.context.pipeline import Item
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry, NewEntry
-from flue_py.core.json import JsonObject, JsonValue, NamedTuple, decode_object, replace_lone_surrogates
+from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, decode_object, replace_lone_surrogates
 from flue_py.core.json import to_json as json_to_json
 from flue_py.core.kinds import MESSAGE, SHOWN_KINDS, SYSTEM
 from flue_py.core.sessions import SessionInfo, call_id
@@ -722,7 +722,7 @@ SILENT = "pydantic_ai.request"
 """The kind of an entry for a request that no message of ours could say: one without parts, for example."""
 
 
-class Group(NamedTuple):
+class Group(Frozen):
     """The entries of one message, and the record beside the last of them; None for one that was added by hand."""
 
     entries: Sequence[Entry]

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from flue_py.core import sessions
 from flue_py.core.chain import HALF, NO_PARENT
 from flue_py.core.entries import Entry
-from flue_py.core.json import NamedTuple, encoded, splice, to_json
+from flue_py.core.json import Frozen, NamedTuple, encoded, splice, to_json
 from flue_py.core.kinds import ARTIFACT, without_lost
 from flue_py.core.ledger import EditRow, MarkRow, MoveRow, RequestRow
 from flue_py.core.operations import MoveLeaf, Redo, Undo
@@ -206,7 +206,7 @@ Spans: TypeAlias = dict[int, int]
 """A path: of each of its lanes the depth down to which it goes there."""
 
 
-class MarkOfSource(NamedTuple):
+class MarkOfSource(Frozen):
     """A mark of a session that a fork was made of, ``level`` forks above it; without ``entry_id``, that it has none.
 
     ``point_lane`` and ``point_depth`` are the place that was forked from, ``lane_id`` and ``depth`` those of the entry.
@@ -864,7 +864,7 @@ NEXT_MOVE_FROM = sql.statement(tuple[str | None])(
 )
 
 
-class LastOfRun(NamedTuple):
+class LastOfRun(Frozen):
     """An entry, who added it, at which revision."""
 
     id: str

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from flue_py.core.json import NamedTuple
+from flue_py.core.json import Frozen
 from flue_py.core.ledger import owners_of_tasks
 from flue_py.core.operations import (
     AppendEntries,
@@ -238,7 +238,7 @@ def empty_scope(
     return contents
 
 
-class _Doomed(NamedTuple):
+class _Doomed(Frozen):
     sessions: dict[int, str]
     missing: list[str]
     others: set[str]

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from flue_py.core import ledger, usage
 from flue_py.core.context import EntryCost
-from flue_py.core.json import NamedTuple
+from flue_py.core.json import Frozen
 from flue_py.core.sessions import DocumentName, above_prefix, all_meant, deletion_of, is_storable
 from flue_py.core.usage import CallDifference, Paid, PaidCall
 from flue_py.db import sql
@@ -442,7 +442,7 @@ def _reached(row: Row) -> tuple[tuple[str, int], ledger.Reached]:
     return (budget_id, amount), ledger.Reached(*columns)
 
 
-class StoredShare(NamedTuple):
+class StoredShare(Frozen):
     """The share of a reservation in one budget, with the reservation's own columns, and the budget's spending."""
 
     budget_key: int

@@ -61,7 +61,7 @@ from flue_py.system import collector_held
 _RESTORES = context.RESTORES.encode()
 
 
-class Kept(NamedTuple):
+class Kept(Frozen):
     """The part of its path that a compaction keeps: the depth of the first kept entry, its own where it keeps nothing.
 
     ``gaps`` are the ranges left out of it, ``named`` the entries that it names, root first. ``is_plain`` where the end
@@ -562,7 +562,7 @@ def _seen(tx: Transaction, state: SessionState, rows: Sequence[StoredEntry]) -> 
 # What a page may take: where it begins, by revision and ordinal or by depth, and which kind it is of.
 
 
-class Place(NamedTuple):
+class Place(Frozen):
     """Where an entry is in its part: by depth if inherited, by revision and ordinal if added."""
 
     session_key: int
@@ -735,7 +735,7 @@ def _inherited(tx: Transaction, state: SessionState, kind: str | None, newest_fi
 # The statements that read of many sessions at once: the sessions, entries that are named, and where those lie.
 
 
-class Spot(NamedTuple):
+class Spot(Frozen):
     """Where an entry lies that was named with a session, and the key of who created it."""
 
     session_id: str
@@ -747,7 +747,7 @@ class Spot(NamedTuple):
     creator_key: int
 
 
-class Stretch(NamedTuple):
+class Stretch(Frozen):
     """A lane of the path to a session's leaf, how deep that goes in it, and the latest compaction in that part."""
 
     session_id: str
@@ -1013,7 +1013,7 @@ def with_pins(
     ]
 
 
-class _Looking(NamedTuple):
+class _Looking(Frozen):
     """The path that a compaction is appended to."""
 
     tx: Transaction

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TypeAlias, TypeVar, cast
 
 from flue_py.core.chain import Chain
-from flue_py.core.json import NamedTuple
+from flue_py.core.json import Frozen
 from flue_py.core.ledger import EditRow, LinkRow, MarkRow, MoveRow
 from flue_py.db import sql
 from flue_py.db.ops.heads import check_heads, renew_heads
@@ -76,7 +76,7 @@ SET_SEALS = {
 }
 
 
-class _Seals(NamedTuple):
+class _Seals(Frozen):
     """A session, the seal of the last row of its log, and the sums of those of its marks and of its links."""
 
     key: int

@@ -15,7 +15,7 @@ from flue_py.core import sessions
 from flue_py.core.chain import NO_PARENT
 from flue_py.core.context import begins_turn
 from flue_py.core.entries import Entry
-from flue_py.core.json import NamedTuple
+from flue_py.core.json import Frozen
 from flue_py.core.kinds import MESSAGE, USER
 from flue_py.core.ledger import LinkRow, MoveRow, RequestRow, SessionRow
 from flue_py.core.operations import CreateTask, EndTask, LinkTask
@@ -250,7 +250,7 @@ def _insert_session(tx: Transaction, planned: PlannedSession) -> sessions.Sessio
     return planned.info
 
 
-class PlannedSession(NamedTuple):
+class PlannedSession(Frozen):
     """A session that is to be made: its tree, its row, and its place among tasks by links that were made before it."""
 
     tree_id: int

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 
 from flue_py.core.chain import NO_PARENT, Chain, Fields
-from flue_py.core.json import JsonObject, NamedTuple, decode_json, encoded, payload_digest, splice
+from flue_py.core.json import Frozen, JsonObject, NamedTuple, decode_json, encoded, payload_digest, splice
 from flue_py.core.kinds import MESSAGE, message_preview, message_text, message_title
 from flue_py.core.sessions import Problem, VerifyReport, is_line, is_name, is_storable, is_usable, slot_of
 from flue_py.core.trees import Lane
@@ -30,7 +30,7 @@ from flue_py.errors import CorruptStore, FlueError, shown
 # The statements of verification.
 
 
-class StoredSession(NamedTuple):
+class StoredSession(Frozen):
     """A session as it is stored."""
 
     key: int

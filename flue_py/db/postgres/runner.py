@@ -22,7 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 from sqlalchemy.util.concurrency import greenlet_spawn
 
-from flue_py.core.json import NamedTuple
+from flue_py.core.json import Frozen
 from flue_py.core.sessions import Appended, Problem, SessionInfo, is_storable
 from flue_py.core.usage import MAX_AMOUNT
 from flue_py.db import sql
@@ -828,7 +828,7 @@ def _optional(row: Row | None) -> Sequence[Row]:
 _UPDATED = ("session_key", *sql.CHANGED, "active_slot")
 
 
-class _Part(NamedTuple):
+class _Part(Frozen):
     """The rows of one table, in a statement that writes several."""
 
     name: str

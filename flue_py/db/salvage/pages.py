@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final, Literal, TypeAlias
 
-from flue_py.core.json import Frozen, NamedTuple
+from flue_py.core.json import Frozen
 from flue_py.core.ledger import BUDGET_PERIODS
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
 from flue_py.db.schema import schema_statements, stamp_statements
@@ -138,7 +138,7 @@ LOST: Final = Lost.VALUE
 Value: TypeAlias = int | float | str | bytes | None | Lost
 
 
-class Image(NamedTuple):
+class Image(Frozen):
     """One version of a page: its number, and where it is in the file or in the log."""
 
     number: int
@@ -146,7 +146,7 @@ class Image(NamedTuple):
     in_log: bool
 
 
-class Cell(NamedTuple):
+class Cell(Frozen):
     """A cell of a page: a row, or (``values`` is None) only a pointer to a child page.
 
     ``overflow`` are the further pages of the row. If some are missing, the values in them are `LOST`.
@@ -161,7 +161,7 @@ class Cell(NamedTuple):
     whole: bool = True
 
 
-class Page(NamedTuple):
+class Page(Frozen):
     """A b-tree page, taken apart. ``sound`` says that all of it could be read."""
 
     kind: int
@@ -504,7 +504,7 @@ _ADDED: dict[str, dict[str, Value]] = {
 """The columns that a migration has added at the end of a table, in order, and their values in older rows."""
 
 
-class Column(NamedTuple):
+class Column(Frozen):
     """A column of a record: ``type`` is the required type of its values."""
 
     name: str

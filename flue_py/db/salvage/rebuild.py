@@ -17,9 +17,9 @@ import pydantic_core
 
 from flue_py.core.chain import HALF, NO_PARENT, Chain, Fields, UncheckedChain
 from flue_py.core.json import (
+    Frozen,
     JsonObject,
     JsonValue,
-    NamedTuple,
     decode_json,
     decode_object,
     encode_json,
@@ -172,7 +172,7 @@ _ENTRIES_OF_IMPORTS = ("leaf", "leafId")
 _FOREIGN_ENTRIES_OF_IMPORTS = ("below",)
 
 
-class Names(NamedTuple):
+class Names(Frozen):
     """New ids by old ones: of sessions, of the entries of this tree, and of the entries of every tree."""
 
     sessions: Mapping[str, str]
@@ -180,7 +180,7 @@ class Names(NamedTuple):
     all_entries: Mapping[str, str]
 
 
-class Followed(NamedTuple):
+class Followed(Frozen):
     """A JSON text with the new ids, the fields that were changed, and the fields that still have old ids."""
 
     text: str
@@ -883,7 +883,7 @@ def checked_object(text: Value) -> str:
 _Place = tuple[int, int, int]
 
 
-class Placed(NamedTuple):
+class Placed(Frozen):
     """The position of an entry in the new store, its parent there, and its totals."""
 
     lane: int

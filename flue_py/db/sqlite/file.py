@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from flue_py import errors
-from flue_py.core.json import NamedTuple
+from flue_py.core.json import Frozen
 from flue_py.db import runner, schema, sql
 from flue_py.db.files import Part
 from flue_py.lazy import lazy_module
@@ -1490,7 +1490,7 @@ def why_not_writable(path: Path) -> str | None:
     return None
 
 
-class _Stamp(NamedTuple):
+class _Stamp(Frozen):
     """Tells whether a file was written to."""
 
     inode: int
