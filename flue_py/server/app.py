@@ -381,8 +381,8 @@ class _Guard:
             return
         headers = Request(scope).headers
         host = headers.get("host", "")
-        names = (host, urlsplit(headers["origin"]).netloc) if "origin" in headers else (host,)
-        if self._is_ours(host) and all(name == host for name in names):
+        origin = headers.get("origin")
+        if self._is_ours(host) and (origin is None or _host_of(origin) == host):
             await self._app(scope, receive, send)
             return
         text, remedy = "This host or origin is not served.", "Call the server by its name (--allow-host)."
@@ -394,6 +394,13 @@ class _Guard:
             return (urlsplit(f"//{host}").hostname or "").lower() in self._hosts
         except ValueError:
             return False
+
+
+def _host_of(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
 
 
 def make_app(store: Store, access: Access = Access(), limits: ServerLimits = ServerLimits()) -> ASGIApp:  # noqa: B008 - values

@@ -170,7 +170,8 @@ async def _session_data(call: Call, at: str | None) -> JsonObject:
         **data,
         "models": None if is_part else data["models"],
         "etag": etag_of(info),
-        "after": SessionEvent("entry_added", info.id, info.created_us, info.revision).id,
+        # As the stream writes it.
+        "after": quote(SessionEvent("entry_added", info.id, info.created_us, info.revision).id),
         "events": [*get_args(EventType)],
         "earlier": entries[0].id if has_earlier else None,
         "later": entries[-1].id if has_later else None,

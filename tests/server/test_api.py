@@ -184,6 +184,7 @@ DEEP = b'{"metadata":' + b'{"a":' * 99_999
 REFUSED: list[tuple[str, dict[str, Any], int, str]] = [
     ("another host", {"headers": {"Host": "evil.example"}}, 403, "OtherHost"),
     ("a page of another origin", {"headers": {"Origin": "http://evil.example"}}, 403, "OtherHost"),
+    ("an origin that is no address", {"headers": {"Origin": "http://["}}, 403, "OtherHost"),
     ("no token", {"headers": {"Authorization": ""}}, 401, "NoToken"),
     ("another token", {"headers": {"Authorization": "Bearer " + "c" * 16}}, 401, "NoToken"),
     ("a token in the URL", {"params": {"token": "a" * 16}}, 400, "InvalidArgument"),

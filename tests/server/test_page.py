@@ -44,6 +44,7 @@ async def write_sessions(folder: Path) -> None:
             )
             first = [ask(f"{HOSTILE} first"), answer("**bold** zebra")]
             await session.append_messages([*first, ask("second"), answer("so")])
+        await store.create_session(id="%41", scope="ann", title="odd ann 2")
         session = await store.create_session(id="long", scope="ann", title="long")
         await session.append_messages([ask(f"number {place}") for place in range(LONG - 1)])
         await session.append_message(answer("the end"))
@@ -191,5 +192,11 @@ def test_a_page_is_for_the_session_of_its_token_and_for_its_own_origin(server: S
             headers = {} if origin is None else {"Origin": origin}
             assert http.post(undo, json={}, headers=headers).status_code == status
         assert http.post(undo.replace("undo", "redo"), json={}, headers={"Origin": server.url}).status_code == 200
+        # What a page begins to follow at is an event of its session, whatever that is called.
+        with server.client("ann") as api:
+            assert api.post("/v1/sessions/%2541/messages", json={"messages": [ask("odd")]}).is_success
+        after = http.get("/page/sessions/%2541").json()["after"]
+        with http.stream("GET", "/v1/sessions/%2541/events", params={"after": after}) as events:
+            assert (events.status_code, next(events.iter_text())) == (200, ": connected\n\n")
         http.post("/login", data={}, headers={"Origin": server.url})
         assert http.get("/").status_code == 401
