@@ -56,6 +56,9 @@ _TRIES = 3
 MOST_CHARACTERS = 2_000
 """How much of an error is stored."""
 
+UNSAVED = (StoreUnavailable, StoreBusy, OutcomeUnknown)
+"""The errors of a store that takes nothing for now."""
+
 SETTLE_SECONDS = (2.0, 4.0, 8.0, 16.0, 30.0)
 """How long the end of a run waits for a store that takes nothing, each time before it tries again."""
 
@@ -220,6 +223,13 @@ class Journal:
         """Whether the session lacks something that could not be stored so far."""
         return bool(self._unsaved)
 
+    def goes_on(self, error: FlueError) -> bool:
+        """Return whether the run goes on although the store takes nothing; tell of it if so."""
+        if self._on_unsaved is None:
+            return False
+        self._on_unsaved(error)
+        return True
+
     async def note_failure(self, error: Exception) -> None:
         """Commit why a request had no answer. No later request has that."""
         fields: JsonObject = {"error": f"{type(error).__name__}: {error}"[:MOST_CHARACTERS]}
@@ -311,11 +321,11 @@ class Journal:
             key, batch = self._unsaved.pop(0)
             try:
                 await self._write(key, batch)
-            except (StoreUnavailable, StoreBusy, OutcomeUnknown) as error:
+            except UNSAVED as error:
                 if self._on_unsaved is None:
                     raise
                 self._unsaved.insert(0, (key, batch))
-                self._on_unsaved(error)
+                self.goes_on(error)
                 return
 
     async def _write(self, key: str, entries: Sequence[NewEntry]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic_ai.exceptions import ModelAPIError, ModelConnectionError, ModelContextWindowExceededError, ModelHTTPError
 
-from flue_py.agents.journal import Journal
+from flue_py.agents.journal import UNSAVED, Journal
 from flue_py.context.overflows import overflow_of
 from flue_py.context.request import ContextRequest
 from flue_py.context.settings import ContextSettings
@@ -61,8 +61,14 @@ class Requests:
         """Begin with the request of a step: the guard compacts first, if that is due. Raises as its `requests`."""
         self._retries, self._messages = 0, None
         # What could not be stored is in the framework's own messages alone.
-        if self._is_guarded and not self._journal.is_behind:
+        if not self._is_guarded or self._journal.is_behind:
+            return
+        try:
             self._messages = await self._journal.sent(await anext(await self._opened()))
+        except UNSAVED as error:
+            if not self._journal.goes_on(error):
+                raise
+            await self.end()
 
     async def end(self) -> None:
         """Note that the request has been answered, or nobody makes it again."""
@@ -81,13 +87,14 @@ class Requests:
     async def is_to_repeat(self, error: Exception) -> bool:
         """Return whether a request that failed is made once more; wait or make room before that.
 
-        An overflow has the session compacted once, and is then met with less of the results of tools. An error
-        that may pass by itself is tried again after the seconds of the plan. Raises `ContextOverflow` if nothing helps.
+        An overflow has the session compacted once, if that lacks nothing, and is then met with less of the results of
+        tools. An error that may pass by itself is tried again after the seconds of the plan. Raises `ContextOverflow`
+        if nothing helps.
         """
         overflow = _overflow_of(error)
         if overflow is None:
             return await self._may_pass(error)
-        if not self._plan.recovers:
+        if not self._plan.recovers or self._journal.is_behind:
             return False
         requests = self._requests
         if requests is None:

@@ -272,6 +272,13 @@ async def test_files_that_tools_edit_go_back_with_the_leaf(tmp_path: Path) -> No
         assert path.read_text() == "one\n"
 
 
+class Full(CompactionGuard):
+    """A guard whose state cannot be stored."""
+
+    async def requests(self, *_: object, **__: object) -> Any:
+        raise StoreUnavailable("the disk is full")
+
+
 async def test_a_run_goes_on_in_memory_when_nothing_can_be_stored_and_the_next_commit_catches_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,6 +311,23 @@ async def test_a_run_goes_on_in_memory_when_nothing_can_be_stored_and_the_next_c
             kinds.append([entry.role or entry.kind for entry in await session.get_active_path()])
             assert (await store.usage(session)).total.calls == 3
         assert all(path == kinds[0] for path in kinds)
+        # A session that lacks something is not what a request that overflows is made of.
+        left = 5
+        over = Answers(ModelHTTPError(400, "script", "prompt is too long: 9 tokens > 5 maximum"), "Less.")
+        with pytest.raises(ModelHTTPError, match="too long"):
+            await over.agent(recorded=recorded).run("Go.", conversation_id="o")
+        assert len(over.requests) == 1
+        left = 0
+
+        def guard(session: flue_py.Session) -> CompactionGuard:
+            return Full(store, session, mode="intent")
+
+        lines.clear()
+        guarded = Recorded(store, guard=guard, on_unsaved=lambda error: lines.append(str(error)))
+        assert (await Answers("Done.").agent(recorded=guarded).run("Go.", conversation_id="g")).output == "Done."
+        assert lines == ["the disk is full"]
+        with pytest.raises(StoreUnavailable):
+            await Answers("Done.").agent(recorded=Recorded(store, guard=guard)).run("Go.", conversation_id="h")
         left = 100
         with pytest.raises(StoreUnavailable):
             await Answers("Done.").agent(recorded=recorded).run("Go.", conversation_id="d")
