@@ -10,7 +10,7 @@ from tests.tables import inputs
 
 needs("tui", "detect_secrets")
 
-from flue_py.masking import HIDDEN, Mask, without  # noqa: E402
+from flue_py.masking import HIDDEN, Mask, Masked, without  # noqa: E402
 
 MASK = Mask()
 
@@ -65,7 +65,7 @@ def test_a_password_in_an_address_is_hidden() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_secret_stays(text: str) -> None:
-    assert MASK.masked(text) == (text, 0)
+    assert MASK.masked(text) == Masked(text, 0)
 
 
 @given(st.integers(0, 2_400), st.sampled_from(sorted(SECRETS)), st.sampled_from(["x", "x ", "界", "/"]))
