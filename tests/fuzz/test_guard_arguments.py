@@ -36,7 +36,7 @@ async def ask_later(context: list[JsonObject]) -> int:
 def usual(ask: Callable[[list[JsonObject]], Any]) -> Mapping[str, Mapping[str, Any]]:
     return {
         "before_call": {}, "after_call": {}, "resumed": {}, "compact": {}, "decide": {}, "should_compact": {},
-        "request": {}, "state": {}, "reset": {}, "call": {"ask": ask},
+        "request": {}, "requests": {}, "state": {}, "reset": {}, "call": {"ask": ask},
         "recover": {"error": ContextOverflow("too long")},
     }  # fmt: skip
 
@@ -84,8 +84,10 @@ def test_the_blocking_guard_refuses_alike() -> None:
     with sync.open(":memory:") as store:
         session = store.create_session()
         guard = sync.CompactionGuard(store, session, MODEL)
-        assert methods_of(guard) == set(usual(len))
-        for method, given in usual(len).items():
+        # It has no requests: those take errors by a generator, which is for frameworks.
+        assert methods_of(guard) == usual(len).keys() - {"requests"}
+        for method in methods_of(guard):
+            given = usual(len)[method]
             call = getattr(guard, method)
             for parameter in inspect.signature(call).parameters:
                 for name in ("an integer", "a list with None", "an object that cannot be shown", "a class", "bytes"):

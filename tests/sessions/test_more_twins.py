@@ -89,7 +89,8 @@ def test_a_twin_has_the_names_and_the_docstring_of_the_original() -> None:
     }
     for twin, original in ((sync.Conversation, Conversation), (sync.CompactionGuard, CompactionGuard)):
         for name, value in vars(original).items():
-            if name[0] != "_" and inspect.isfunction(value):
+            # A generator that errors are thrown into is for frameworks, which are asynchronous.
+            if name[0] != "_" and inspect.isfunction(value) and name != "requests":
                 twins[f"{original.__name__}.{name}"] = (getattr(twin, name), value)
     assert len(twins) >= 30
     assert [name for name, (twin, original) in twins.items() if described(twin) != described(original)] == []
