@@ -294,19 +294,25 @@ class Recorded(AbstractCapability[Any]):
             return await handler(request_context)
         settings = request_context.model_settings or {}
         size = await journal.session.context.measure(request_context.model.model_name)
-        async with money.budgeted(tokens=size.tokens + (settings.get("max_tokens") or 0)) as budgeted:
-            try:
-                response = await handler(request_context)
-            except BaseException as error:
-                if not (isinstance(error, ModelHTTPError) and error.status_code < 500):
-                    # It may have been paid for, whatever became of its answer.
-                    budgeted.made()
+        response: ModelResponse | None = None
+        try:
+            async with money.budgeted(tokens=size.tokens + (settings.get("max_tokens") or 0)) as budgeted:
+                try:
+                    response = await handler(request_context)
+                except BaseException as error:
+                    if not (isinstance(error, ModelHTTPError) and error.status_code < 500):
+                        # It may have been paid for, whatever became of its answer.
+                        budgeted.made()
+                    raise
+                budgeted.made()
+                if response.usage.total_tokens:
+                    budgeted.used(tokens=response.usage.total_tokens)
+                if (cost := await journal.book(response)) is not None:
+                    budgeted.used(cost=cost)
+        except FlueError as error:
+            # An answer that is there and paid for is kept, though the store does not take its booking.
+            if response is None or not journal.goes_on(error):
                 raise
-            budgeted.made()
-            if response.usage.total_tokens:
-                budgeted.used(tokens=response.usage.total_tokens)
-            if (cost := await journal.book(response)) is not None:
-                budgeted.used(cost=cost)
         return response
 
     async def prepare_model_request(

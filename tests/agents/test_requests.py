@@ -292,6 +292,9 @@ async def test_a_run_goes_on_in_memory_when_nothing_can_be_stored_and_the_next_c
             raise StoreUnavailable("the disk is full")
         await write(self, key, entries)
 
+    async def unbooked(*_: object) -> None:
+        raise StoreUnavailable("the disk is full")
+
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
@@ -328,6 +331,17 @@ async def test_a_run_goes_on_in_memory_when_nothing_can_be_stored_and_the_next_c
         assert lines == ["the disk is full"]
         with pytest.raises(StoreUnavailable):
             await Answers("Done.").agent(recorded=Recorded(store, guard=guard)).run("Go.", conversation_id="h")
+        # The booking of an answer is not taken: the answer is, and its call comes to the ledger with it.
+        budgeted = await store.open_session("b", mode="create")
+        await store.set_budget(budgeted, tokens=10_000)
+        lines.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "book", unbooked)
+            assert (await Answers("Done.").agent(recorded=recorded).run("Go.", conversation_id="b")).output == "Done."
+            with pytest.raises(StoreUnavailable):
+                await Answers("Done.").agent(recorded=Recorded(store)).run("Go.", conversation_id="b")
+        assert lines == ["the disk is full"]
+        assert (await store.usage(budgeted)).total.calls == 1
         left = 100
         with pytest.raises(StoreUnavailable):
             await Answers("Done.").agent(recorded=recorded).run("Go.", conversation_id="d")
