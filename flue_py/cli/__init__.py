@@ -42,7 +42,7 @@ SECTIONS = {
         "artifacts": "List and show results of tools that are stored apart.",
     },
     "Serve": {
-        "serve": "Answer on HTTP: sessions, appends, search, events.",
+        "serve": "Answer on HTTP: a page for browsers, and JSON.",
         "mcp": "Let agents search and read sessions (MCP).",
     },
     "Run agents": {

@@ -31,10 +31,11 @@ from flue_py.sessions.store import Store
     "--allow-host", "hosts", metavar="NAME", multiple=True, help="A name by which it is called; again for others."
 )
 def serve(place: Place, address: str, token_file: str | None, hosts: tuple[str, ...]) -> Answer:
-    """Answer on HTTP: sessions, entries, appends, contexts, usage, search and events, as JSON.
+    """Answer on HTTP: a page for a browser at /, and sessions, entries, appends, contexts, usage, search and events.
 
-    GET /openapi.json describes it. Without --token-file it answers this machine alone. A token with a SCOPE sees that
-    scope alone. The URL is printed on stderr. A signal ends it. Needs the extra server: pip install 'flue-py[server]'.
+    GET /openapi.json describes what is JSON. Without --token-file it answers this machine alone. A token with a SCOPE
+    sees that scope alone. The URL is printed on stderr. A signal ends it. Needs the extra server: pip install
+    'flue-py[server]'.
     """
     cli.require_database(place)
     run_server(cli.opening(place, threads=None), address, token_file=token_file, hosts=hosts, tell=cli.tell)

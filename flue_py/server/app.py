@@ -148,7 +148,14 @@ async def _problem_of(error: FlueError, call: Call, path: str) -> Response:
         session = await call.store.get_session(call.session_id)
         if session is not None:
             more = {"leafId": session.leaf_id, "revision": session.revision, "etag": etag_of(session.info)}
-    return problem(path, status, type(error).__name__, str(error), remedy, **more)
+    detail = str(error)
+    if status >= 500 and call.store.scope is not None:
+        # It may name files of the server, which are no business of a tenant.
+        _log.warning("a request failed: %s", error)
+        detail = "The database could not do this now; the log of the server says why."
+    if path in page.PAGES or path.startswith("/sessions/"):
+        return page.problem_page(status, detail, remedy)
+    return problem(path, status, type(error).__name__, detail, remedy, **more)
 
 
 def _refused(code: str, status: int, detail: str, remedy: str) -> HTTPException:

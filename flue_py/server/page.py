@@ -34,6 +34,8 @@ COOKIE = "flue_py_token"
 AROUND = 500
 """How many entries before and behind one a page of a session has at most."""
 _MOST_LISTED = 200
+_NO_PAGE = "This page cannot be shown"
+_NOT_THERE = "There is no such session or entry. It may have been deleted."
 _MOST_OF_A_CONTEXT = 5_000
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -74,6 +76,12 @@ def login_page(*, is_wrong: bool = False) -> Response:
     """Return the form that asks for a token."""
     data: JsonObject = {"wrong": is_wrong}
     return _page(report.filled_page("login", ("page", "login"), data, title="Log in", served=True), 401)
+
+
+def problem_page(status: int, detail: str, remedy: str) -> Response:
+    """Return the page that says why there is no other."""
+    why = _NOT_THERE if status == 404 else f"{detail} {remedy}"
+    return _page(report.filled_page("problem", ("page", "problem"), {"why": why}, title=_NO_PAGE, served=True), status)
 
 
 async def sent_token(request: Request) -> str:

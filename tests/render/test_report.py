@@ -126,7 +126,7 @@ def test_the_page_names_nothing_outside_of_itself() -> None:
 def test_every_script_of_the_page_is_shipped_and_put_in() -> None:
     there = {file.name for file in ASSETS.iterdir() if file.is_file()}
     of_list = {"index.html", "index.js"}
-    of_server = {"server.js", "live.js", "listing.js", "login.html", "login.js"}
+    of_server = {"server.js", "live.js", "listing.js", "login.html", "login.js", "problem.html", "problem.js"}
     templates = {"page.html", "report.html"}
     assert there == {*templates, "report.css", *(f"{name}.js" for name in SCRIPTS)} | of_list | of_server
     page = html_report([reported(forest([None]))])

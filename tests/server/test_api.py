@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -11,17 +11,17 @@ from tests.adapters.needed import needs
 
 needs("server", "starlette", "uvicorn", "httpx")
 
-from flue_py.errors import InvalidArgument
-from flue_py.server.app import read_tokens
+import httpx
+
+import flue_py
+from flue_py.errors import InvalidArgument, StoreUnavailable
+from flue_py.server.app import Access, make_app, read_tokens
 from flue_py.server.conversations import ROUTES as CONVERSATIONS
 from flue_py.server.listener import checked_address
 from flue_py.server.openapi import EVENTS
 from flue_py.server.routes import ROUTES
 from tests.server.serving import Server
 from tests.tables import inputs
-
-if TYPE_CHECKING:
-    import httpx
 
 
 def message(text: str) -> dict[str, Any]:
@@ -151,6 +151,24 @@ def test_two_tenants_never_see_each_other(server: Server) -> None:
         key = {"Idempotency-Key": "of both"}
         ids = {client.post("/v1/sessions", json={}, headers=key).json()["id"] for client in (ann, bob)}
         assert len(ids) == 2
+
+
+async def test_only_who_runs_the_server_is_told_of_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise StoreUnavailable("/srv/sessions.db: the disk is full")
+
+    access = Access(read_tokens(f"{'a' * 16}\n{'b' * 16} ann\n"))
+    async with flue_py.open(":memory:") as store:
+        transport = httpx.ASGITransport(make_app(store, access))
+        monkeypatch.setattr(flue_py.Store, "list_sessions", fail)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            for token, is_told in (("a", True), ("b", False)):
+                headers = {"Authorization": f"Bearer {token * 16}"}
+                refused = await client.get("/v1/sessions", headers=headers)
+                page = await client.get("/", headers=headers)
+                assert problem(refused) == (503, "StoreUnavailable")
+                assert (page.status_code, page.headers["content-type"]) == (503, "text/html; charset=utf-8")
+                assert ["/srv/" in answer.text for answer in (refused, page)] == [is_told] * 2
 
 
 def test_events_come_as_they_happen_and_go_on_behind_the_last(server: Server) -> None:

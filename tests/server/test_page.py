@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 HOSTILE = "</script><img src=x onerror='window.pwned = 1'><script>window.pwned = 2</script>"
 LONG = 2_400
+HTML = "text/html; charset=utf-8"
 
 
 def ask(text: str) -> dict[str, Any]:
@@ -183,7 +184,12 @@ def test_a_page_is_for_the_session_of_its_token_and_for_its_own_origin(server: S
         data = http.get("/page/sessions")
         assert "bob" not in data.text
         assert http.get("/page/sessions", headers={"If-None-Match": data.headers["etag"]}).status_code == 304
-        for path in ("/sessions/bob-0", *(f"/page/sessions/bob-0{part}" for part in ("", "/figures", "/context"))):
+        gone = [http.get(f"/sessions/{name}") for name in ("bob-0", "nobody")]
+        assert [(answer.status_code, answer.headers["content-type"]) for answer in gone] == [
+            (404, "text/html; charset=utf-8")
+        ] * 2
+        assert gone[0].text.replace("bob-0", "nobody") == gone[1].text
+        for path in (f"/page/sessions/bob-0{part}" for part in ("", "/figures", "/context")):
             missing = http.get(path)
             assert (missing.status_code, missing.json()["code"]) == (404, "SessionNotFound")
         # The cookie alone writes nothing: a page says where it comes from.

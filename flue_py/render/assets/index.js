@@ -76,7 +76,7 @@ function drawSums() {
 
 function drawTiles() {
   const tile = (value, text) => make("li", {}, make("span", { class: "tile-value", text: value }), make("span", { class: "muted", text }));
-  const programs = new Set(data.sessions.map((session) => session.program || "—"));
+  const programs = new Set(data.sessions.map((session) => session.program).filter(Boolean));
   byId("tiles").replaceChildren(
     tile(number(data.sessions.length), data.sessions.length === 1 ? "session" : "sessions"),
     tile(number(programs.size), programs.size === 1 ? "program" : "programs"),

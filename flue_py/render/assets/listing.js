@@ -41,6 +41,7 @@ async function follow() {
       await addUp();
     }
     byId("made").textContent = "live";
+    untell();
   } catch (error) {
     byId("made").textContent = "not connected, trying again";
     if (!(error instanceof TypeError)) tellError(error);

@@ -171,7 +171,10 @@ function renew() {
 
 function follow() {
   const events = new EventSource(`${API}/events?after=${encodeURIComponent(data.after)}`);
-  events.onopen = () => { state.textContent = "live"; };
+  events.onopen = () => {
+    state.textContent = "live";
+    untell();
+  };
   events.onerror = () => {
     state.textContent = "not connected, trying again";
     // The browser tries again by itself, unless it was refused.

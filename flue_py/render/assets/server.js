@@ -12,6 +12,7 @@ async function ask(path, { method = "GET", body, headers = {} } = {}) {
   throw Object.assign(new Refused(`${said.detail} ${said.remedy}`), { status: said.status });
 }
 
+const NO_ANSWER = "The server does not answer.";
 const telling = make("p", { id: "told", class: "told", role: "status" });
 document.querySelector("main").before(telling);
 
@@ -23,8 +24,13 @@ function tell(text, { isBad = false, link } = {}) {
 function tellError(error) {
   if (error instanceof Refused) tell(error.message, { isBad: true });
   // The server does not answer: the page goes on when it does.
-  else if (error instanceof TypeError) tell("The server does not answer.", { isBad: true });
+  else if (error instanceof TypeError) tell(NO_ANSWER, { isBad: true });
   else throw error;
+}
+
+// The server answers again.
+function untell() {
+  if (telling.textContent === NO_ANSWER) telling.replaceChildren();
 }
 
 function isTyping(event) {

@@ -1,0 +1,1 @@
+byId("why").textContent = data.why;
