@@ -322,10 +322,9 @@ class Journal:
             try:
                 await self._write(key, batch)
             except UNSAVED as error:
-                if self._on_unsaved is None:
+                if not self.goes_on(error):
                     raise
                 self._unsaved.insert(0, (key, batch))
-                self.goes_on(error)
                 return
 
     async def _write(self, key: str, entries: Sequence[NewEntry]) -> None:

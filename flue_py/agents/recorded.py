@@ -46,7 +46,7 @@ from pydantic_ai.tools import RunContext, ToolDefinition, ToolDenied
 
 from flue_py.adapters.common import key_of, metadata_of
 from flue_py.adapters.pydantic_ai import session_of
-from flue_py.agents.journal import MOST_CHARACTERS, Journal, ToolCall
+from flue_py.agents.journal import MOST_CHARACTERS, UNSAVED, Journal, ToolCall
 from flue_py.agents.lease import leased
 from flue_py.agents.requests import RequestPlan, Requests
 from flue_py.agents.tasks import OpenCall, end_lost, ended, inside, open_call, task_session
@@ -309,7 +309,7 @@ class Recorded(AbstractCapability[Any]):
                     budgeted.used(tokens=response.usage.total_tokens)
                 if (cost := await journal.book(response)) is not None:
                     budgeted.used(cost=cost)
-        except FlueError as error:
+        except UNSAVED as error:
             # An answer that is there and paid for is kept, though the store does not take its booking.
             if response is None or not journal.goes_on(error):
                 raise

@@ -29,7 +29,7 @@ else:
     pydantic_core = lazy_module("pydantic_core")
 
     class _NamedTuples(type):
-        # That of typing compiles the type of each field: for seventy classes this is a tenth of the start of a command.
+        # That of typing compiles the type of each field, which all classes of a command pay for at its start.
         def __new__(cls, name, bases, space):
             fields = space.get("__annotations__", {})
             defaults = [space[field] for field in fields if field in space]
