@@ -120,8 +120,10 @@ _PARAMETER = re.compile(r"`\$\.([^`]+)`$|^([a-z][\w.\[\]]*): ")
 def problem(path: str, status: int, code: str, detail: str, remedy: str, **more: object) -> Response:
     """Return an error as a problem: its status, the name of the error, a text and a remedy.
 
-    Below the path of conversations it is of the form that OpenAI's clients read.
+    Below the path of conversations it is of the form that OpenAI's clients read, and where there are pages a page.
     """
+    if page.is_page(path):
+        return page.login_page() if status == 401 else page.problem_page(status, detail, remedy)
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {"Retry-After": "1"} if status == 503 else {}
     if path.startswith(CONVERSATIONS):
         named = _PARAMETER.search(detail) if status == 400 else None
@@ -153,8 +155,6 @@ async def _problem_of(error: FlueError, call: Call, path: str) -> Response:
         # It may name files of the server, which are no business of a tenant.
         _log.warning("a request failed: %s", error)
         detail = "The database could not do this now; the log of the server says why."
-    if path in page.PAGES or path.startswith("/sessions/"):
-        return page.problem_page(status, detail, remedy)
     return problem(path, status, type(error).__name__, detail, remedy, **more)
 
 
@@ -234,8 +234,6 @@ Work: TypeAlias = Callable[[Call, Request], Awaitable[Response]]
 async def _answer(work: Work, store: Store, access: Access, seconds: float, request: Request) -> Response:
     narrowed = access.store_of(store, page.authorization_of(request))
     path, names = request.url.path, request.path_params
-    if narrowed is None and path.partition("/sessions/")[0] in ("", "/"):
-        return page.login_page()
     if narrowed is None:
         return problem(path, 401, "NoToken", "The token is missing or wrong.", "Send Authorization: Bearer TOKEN.")
     key = request.headers.get("idempotency-key")

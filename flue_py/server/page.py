@@ -44,6 +44,11 @@ _HEADERS = {
 }
 
 
+def is_page(path: str) -> bool:
+    """Return whether this is the path of a page, which a person reads."""
+    return path == "/" or path.startswith("/sessions/")
+
+
 def _page(text: str, status: int = 200) -> Response:
     return Response(text.encode(errors="backslashreplace"), status, _HEADERS, "text/html; charset=utf-8")
 
