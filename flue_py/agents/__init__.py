@@ -1,4 +1,7 @@
-"""Agents of pydantic-ai whose every step is stored before it has effects (`pip install 'flue-py[agents]'`).
+"""The agent's side: sessions that stay inside their window, conversations, and agents whose steps are stored.
+
+`guard`, `conversation` and `harness` need nothing else. The rest is for agents of pydantic-ai
+(`pip install 'flue-py[agents]'`), whose every step is stored before it has effects:
 
     agent = Agent(model, capabilities=[Recorded(store)])
     await agent.run("Where is my order?", conversation_id="support-42")
@@ -9,14 +12,15 @@
 
 from __future__ import annotations
 
-from flue_py import errors
+from typing import TYPE_CHECKING
 
-try:
-    import pydantic_ai.conversation_store  # noqa: F401 - older versions of the framework do not have it
-except ImportError as error:
-    raise errors.MissingExtra("agents", "flue_py.agents") from error
+from flue_py.lazy import lazy_names
 
-from flue_py.agents.journal import ToolCall, tool_calls
-from flue_py.agents.recorded import Recorded
-
+if TYPE_CHECKING:
+    from flue_py.agents.journal import ToolCall, tool_calls
+    from flue_py.agents.recorded import Recorded
 __all__ = ["Recorded", "ToolCall", "tool_calls"]
+
+if not TYPE_CHECKING:
+    _HOMES = {"flue_py.agents.journal": "ToolCall tool_calls", "flue_py.agents.recorded": "Recorded"}
+    __getattr__ = lazy_names(__name__, _HOMES)

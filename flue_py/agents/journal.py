@@ -15,7 +15,14 @@ from os import PathLike
 from typing import Literal
 
 from msgspec import ValidationError, convert, structs, to_builtins
-from pydantic_ai.conversation_store import ConversationEntry
+
+from flue_py import errors
+
+try:
+    # Older versions of the framework do not have it.
+    from pydantic_ai.conversation_store import ConversationEntry
+except ImportError as error:
+    raise errors.MissingExtra("agents", "flue_py.agents") from error
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,

@@ -8,12 +8,12 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from flue_py.agents.config import AgentConfig, Compaction, RunConfig
+from flue_py.agents.defaults import RUN_DEFAULTS, run_blocks
+from flue_py.agents.guard import CompactionGuard, GuardAnswer
 from flue_py.compaction.modes import Contract, Hybrid, Lossless, Mode
 from flue_py.compaction.settings import CompactionSettings, ContextBudget, TriggerSettings
 from flue_py.context.settings import AgentContext, ContextSettings, ContextSpec, InTurn
 from flue_py.core.model import Model
-from flue_py.runtime.defaults import RUN_DEFAULTS, run_blocks
-from flue_py.runtime.guard import CompactionGuard, GuardAnswer
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 

@@ -10,6 +10,10 @@ from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+# The first import names the extra if the framework is missing.
+from flue_py.agents.journal import MOST_CHARACTERS, UNSAVED, Journal, ToolCall
+
+# isort: split
 from msgspec import structs
 from pydantic_ai import CallToolsNode, UserPromptNode
 from pydantic_ai.capabilities import (
@@ -46,14 +50,13 @@ from pydantic_ai.tools import RunContext, ToolDefinition, ToolDenied
 
 from flue_py.adapters.common import key_of, metadata_of
 from flue_py.adapters.pydantic_ai import session_of
-from flue_py.agents.journal import MOST_CHARACTERS, UNSAVED, Journal, ToolCall
+from flue_py.agents.guard import CompactionGuard
 from flue_py.agents.lease import leased
 from flue_py.agents.requests import RequestPlan, Requests
 from flue_py.agents.tasks import OpenCall, end_lost, ended, inside, open_call, task_session
 from flue_py.context.artifacts import OffloadSettings
 from flue_py.context.settings import ContextSettings, context_settings
 from flue_py.errors import FlueError, InvalidArgument, shown
-from flue_py.runtime.guard import CompactionGuard
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.sessions.write import checked_offload

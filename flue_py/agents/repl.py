@@ -12,6 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
+# The first import names the extra if the framework is missing.
+from flue_py.agents.recorded import Recorded
+
+# isort: split
 from msgspec.structs import replace
 from pydantic_ai import Agent
 from pydantic_ai.capabilities import HandleDeferredToolCalls
@@ -29,9 +33,11 @@ from pydantic_ai.messages import (
 )
 
 from flue_py.adapters.messages import to_pydantic_ai
+from flue_py.agents.conversation import BY, COMMANDS, Command, Conversation, run_command
+from flue_py.agents.defaults import RUN_DEFAULTS, RUN_OFFLOAD
+from flue_py.agents.guard import CompactionGuard
 from flue_py.agents.instructions import instructions_of
 from flue_py.agents.presets import tell_answer
-from flue_py.agents.recorded import Recorded
 from flue_py.agents.tools import FolderTools, SessionTools
 from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.kinds import message_text
@@ -41,9 +47,6 @@ from flue_py.errors import FlueError
 from flue_py.render.lines import counted, one_line, printable, text_of
 from flue_py.render.tools import call_line, read_call
 from flue_py.render.views import bill_lines, budget_lines, minute
-from flue_py.runtime.conversation import BY, COMMANDS, Command, Conversation, run_command
-from flue_py.runtime.defaults import RUN_DEFAULTS, RUN_OFFLOAD
-from flue_py.runtime.guard import CompactionGuard
 from flue_py.sessions.session import Session
 from flue_py.system import read_whole
 

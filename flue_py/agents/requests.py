@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from pydantic_ai.exceptions import ModelAPIError, ModelConnectionError, ModelContextWindowExceededError, ModelHTTPError
 
+from flue_py.agents.guard import CompactionGuard
 from flue_py.agents.journal import UNSAVED, Journal
 from flue_py.context.overflows import overflow_of
 from flue_py.context.request import ContextRequest
 from flue_py.context.settings import ContextSettings
 from flue_py.core.json import Frozen
 from flue_py.errors import ContextOverflow
-from flue_py.runtime.guard import CompactionGuard
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 

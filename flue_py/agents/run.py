@@ -17,6 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+# The first import names the extra if the framework is missing.
+from flue_py.agents.recorded import Recorded
+
+# isort: split
 from msgspec import ValidationError, convert, to_builtins
 from msgspec.structs import replace
 from pydantic_ai import Agent
@@ -25,8 +29,8 @@ from pydantic_ai.models import Model, infer_model
 
 from flue_py.adapters.pydantic_ai.messages import extra_of
 from flue_py.agents.config import AgentConfig, Contract, RunConfig, State, functions
+from flue_py.agents.defaults import RUN_OFFLOAD
 from flue_py.agents.presets import guard_of, tell_answer
-from flue_py.agents.recorded import Recorded
 from flue_py.compaction.modes import Contract as ContractCheck
 from flue_py.compaction.modes import Verdict, why_broken
 from flue_py.compaction.settings import input_tokens
@@ -38,7 +42,6 @@ from flue_py.core.ledger import UsageReport
 from flue_py.core.model import Model as Summarizer
 from flue_py.core.usage import picodollars_to_usd
 from flue_py.errors import BudgetExceeded, ContextOverflow, FlueError, InvalidArgument, InvalidEntry, SessionExists
-from flue_py.runtime.defaults import RUN_OFFLOAD
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.toolsets import FunctionToolset
 
+from flue_py.agents.conversation import Conversation
 from flue_py.agents.recorded import MAY_REPEAT
 from flue_py.core.files import FileContent, text_of
 from flue_py.db.folder import Folder
@@ -21,7 +22,6 @@ from flue_py.errors import FlueError, InvalidArgument, StoreUnavailable, Unreada
 from flue_py.render import lines as rendering
 from flue_py.render.transcript import listed_lines
 from flue_py.render.views import event_row, iso, log_row
-from flue_py.runtime.conversation import Conversation
 
 if TYPE_CHECKING:
     from flue_py.core.json import JsonObject

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flue_py.agents.conversation import REPLAYED_TURNS
 from flue_py.cli import command as cli
 from flue_py.cli.command import Answer
 from flue_py.cli.main import Place, absolute
@@ -26,7 +27,6 @@ from flue_py.errors import FlueError, InvalidArgument, MissingExtra, SessionNotF
 from flue_py.lazy import lazy_module
 from flue_py.render.lines import Line, counted, one_line
 from flue_py.render.views import bill_lines
-from flue_py.runtime.conversation import REPLAYED_TURNS
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.system import in_full, read_whole

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import replace
 
+from flue_py.agents.harness import redo_last, undo_last
 from flue_py.cli import command as cli
 from flue_py.cli.command import Answer
 from flue_py.core.context import kept_turns
@@ -20,7 +21,6 @@ from flue_py.errors import InvalidArgument
 from flue_py.lazy import lazy_module
 from flue_py.render.lines import Line, Span, counted, one_line, table, text_of
 from flue_py.render.views import log_lines, log_row, minute, moved_row, session_row
-from flue_py.runtime.harness import redo_last, undo_last
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 

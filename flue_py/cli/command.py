@@ -72,10 +72,10 @@ if TYPE_CHECKING:
     from flue_py.context.settings import ContextSettings
     from flue_py.context.tokens import TokenCount
     from flue_py.formats import registry
-    from flue_py.runtime import housekeeping
+    from flue_py.sessions import housekeeping
     from flue_py.sessions.marks import MarkEffect
 else:
-    housekeeping = lazy_module("flue_py.runtime.housekeeping")
+    housekeeping = lazy_module("flue_py.sessions.housekeeping")
     registry = lazy_module("flue_py.formats.registry")
     settings = lazy_module("flue_py.context.settings")
     request = lazy_module("flue_py.context.request")

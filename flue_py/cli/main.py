@@ -31,12 +31,11 @@ if TYPE_CHECKING:
     import tomllib
 
     from flue_py.core.witness import Witness
-    from flue_py.runtime import housekeeping
-    from flue_py.runtime.housekeeping import Policy
-    from flue_py.sessions import witnesses
+    from flue_py.sessions import housekeeping, witnesses
+    from flue_py.sessions.housekeeping import Policy
 else:
     tomllib = lazy_module("tomllib")
-    housekeeping = lazy_module("flue_py.runtime.housekeeping")
+    housekeeping = lazy_module("flue_py.sessions.housekeeping")
     witnesses = lazy_module("flue_py.sessions.witnesses")
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -34,7 +34,8 @@ from flue_py.db.waiting import ON_LOOP, OnCaller
 from flue_py.errors import InvalidArgument, SessionNotFound, StoreUnavailable
 from flue_py.render import views
 from flue_py.render.lines import Line, Span, counted, one_line, printable, table
-from flue_py.runtime.housekeeping import (
+from flue_py.sessions.handle import all_sessions
+from flue_py.sessions.housekeeping import (
     delete_all,
     find_completed,
     find_due,
@@ -43,7 +44,6 @@ from flue_py.runtime.housekeeping import (
     parse_age,
     without_held,
 )
-from flue_py.sessions.handle import all_sessions
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.system import read_beginning

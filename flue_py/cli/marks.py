@@ -26,10 +26,10 @@ from flue_py.sessions.store import REPL, Store
 
 if TYPE_CHECKING:
     from flue_py import models
-    from flue_py.runtime import harness
+    from flue_py.agents import harness
 else:
     models = lazy_module("flue_py.models")
-    harness = lazy_module("flue_py.runtime.harness")
+    harness = lazy_module("flue_py.agents.harness")
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The title command.

@@ -60,21 +60,22 @@ from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 if TYPE_CHECKING:
+    from flue_py.agents import conversation
     from flue_py.context import request as explained
     from flue_py.context import settings
     from flue_py.context.artifacts import ArtifactExcerpt
     from flue_py.context.request import ContextRequest
     from flue_py.db import migrate
     from flue_py.render import transcript
-    from flue_py.runtime import conversation, housekeeping
     from flue_py.search import SearchAnswer
+    from flue_py.sessions import housekeeping
 else:
     explained = lazy_module("flue_py.context.request")
     settings = lazy_module("flue_py.context.settings")
     migrate = lazy_module("flue_py.db.migrate")
     transcript = lazy_module("flue_py.render.transcript")
-    conversation = lazy_module("flue_py.runtime.conversation")
-    housekeeping = lazy_module("flue_py.runtime.housekeeping")
+    conversation = lazy_module("flue_py.agents.conversation")
+    housekeeping = lazy_module("flue_py.sessions.housekeeping")
 
 _NO_TURNS = "there are no turns yet"
 

@@ -15,11 +15,11 @@ from prompt_toolkit.history import InMemoryHistory
 from pydantic_ai.models.test import TestModel
 
 from flue_py import models
+from flue_py.agents.conversation import Conversation
 from flue_py.agents.repl import Opened, Repl, model_in
 from flue_py.cli import command as cli
 from flue_py.core.kinds import message_text
 from flue_py.errors import InvalidArgument
-from flue_py.runtime.conversation import Conversation
 from flue_py.sessions.store import Store
 
 

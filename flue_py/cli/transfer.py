@@ -49,9 +49,9 @@ from flue_py.transfer.source import AUTO, ImportSource, WatchedFolders, find_fil
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from flue_py.runtime import conversation
+    from flue_py.agents import conversation
 else:
-    conversation = lazy_module("flue_py.runtime.conversation")
+    conversation = lazy_module("flue_py.agents.conversation")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

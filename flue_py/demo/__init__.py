@@ -28,7 +28,7 @@ from flue_py.formats.kit import ParseReport, SessionPart, read_lines
 from flue_py.formats.pi import PiReader
 from flue_py.render import views
 from flue_py.render.lines import ASCII, UNICODE, Line, Look, counted, printable
-from flue_py.runtime.housekeeping import delete_all
+from flue_py.sessions.housekeeping import delete_all
 from flue_py.sessions.money import listed_rows
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store

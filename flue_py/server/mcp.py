@@ -33,10 +33,10 @@ from flue_py.errors import CorruptStore, FlueError, InvalidArgument, MissingExtr
 from flue_py.lazy import lazy_module
 from flue_py.render import views
 from flue_py.render.lines import json_printable
-from flue_py.runtime.housekeeping import moment
 from flue_py.search import How, SearchAnswer
 from flue_py.server.listener import SHORTEST_TOKEN, answer_at
 from flue_py.sessions.handle import listed_sessions, names_of
+from flue_py.sessions.housekeeping import moment
 from flue_py.sessions.money import listed_rows
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store

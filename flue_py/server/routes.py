@@ -17,7 +17,6 @@ from flue_py.core.sessions import STORED, LeafChoice, OnConflict, SessionInfo, S
 from flue_py.errors import IdempotencyConflict, InvalidArgument, SessionExists, SessionNotFound, shown
 from flue_py.render import views
 from flue_py.render.views import row_of
-from flue_py.runtime.housekeeping import moment
 from flue_py.search import How, Part
 from flue_py.server.answers import (
     AppendedRow,
@@ -37,6 +36,7 @@ from flue_py.server.answers import (
 from flue_py.server.answers import Context as ContextRow
 from flue_py.server.answers import Search as SearchRow
 from flue_py.sessions.handle import EditOptions, LandingOptions, SeenOptions
+from flue_py.sessions.housekeeping import moment
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 

@@ -842,5 +842,5 @@ def hook_of(waiting: Waiting, hook: PlainHook | None) -> BeforeCompaction | None
 def checked_plain(function: Callable[[Made], Result], name: str) -> Callable[[Made], Result]:
     """Return a plain function unchanged. Raises `InvalidArgument` for async ones, classes and no functions."""
     if not callable(function) or isinstance(function, type) or iscoroutinefunction(function):
-        raise InvalidArgument(f"{name}: {shown(function)} is not a plain function; flue_py.runtime takes async ones")
+        raise InvalidArgument(f"{name}: {shown(function)} is not a plain function; flue_py.agents takes async ones")
     return function

@@ -7,15 +7,15 @@ from functools import partial, update_wrapper
 from inspect import iscoroutinefunction
 from typing import TypeAlias, TypeVar
 
+from flue_py.agents import conversation
+from flue_py.agents.conversation import Conversation as AsyncConversation
+from flue_py.agents.guard import CompactionGuard as AsyncGuard
 from flue_py.compaction.material import CompactionSummary, SummaryReply, SummaryRequest
 from flue_py.compaction.material import summarize as original
 from flue_py.compaction.plan import CompactionPlan
 from flue_py.core.json import JsonObject
 from flue_py.db.waiting import run_here
 from flue_py.errors import InvalidArgument, shown
-from flue_py.runtime import conversation
-from flue_py.runtime.conversation import Conversation as AsyncConversation
-from flue_py.runtime.guard import CompactionGuard as AsyncGuard
 from flue_py.sync import (
     OnThisThread,
     Session,
@@ -66,7 +66,7 @@ Result = TypeVar("Result")
 
 
 class CompactionGuard(Twin[AsyncGuard]):
-    """The blocking twin of `flue_py.runtime.guard.CompactionGuard`: the functions it calls are plain ones.
+    """The blocking twin of `flue_py.agents.guard.CompactionGuard`: the functions it calls are plain ones.
 
     ``model`` and ``summarizer`` are models as ever.
     """
@@ -136,7 +136,7 @@ Model: TypeAlias = Callable[[list[JsonObject]], Sequence[Mapping[str, object]]]
 
 
 class Conversation(Twin[AsyncConversation]):
-    """The blocking twin of `flue_py.runtime.conversation.Conversation`."""
+    """The blocking twin of `flue_py.agents.conversation.Conversation`."""
 
     @constructing(AsyncConversation)
     def __init__(self, store: Store, _: Session) -> None:

@@ -19,6 +19,7 @@ from textual.widgets import Footer, Input, Static
 from textual.worker import active_worker
 
 from flue_py import masking
+from flue_py.agents.harness import redo_last, undo_last
 from flue_py.core.context import LeafDiff
 from flue_py.core.entries import Entry
 from flue_py.core.json import Frozen
@@ -27,7 +28,6 @@ from flue_py.core.sessions import Change, Deletion, SessionInfo, SessionPage
 from flue_py.errors import FlueError, SessionNotFound
 from flue_py.render.lines import UNICODE, Glyphs, Line, Look, cells, clip, counted, one_line
 from flue_py.render.views import ListedSession, diff_lines, project_name, searched_text
-from flue_py.runtime.harness import redo_last, undo_last
 from flue_py.search import SearchAnswer
 from flue_py.sessions.handle import names_of
 from flue_py.sessions.money import listed_rows

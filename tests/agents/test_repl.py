@@ -20,10 +20,10 @@ from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, Tool
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 import flue_py
+from flue_py.agents.conversation import Conversation
 from flue_py.agents.repl import Opened, Repl
 from flue_py.core.model import FunctionModel as Summarizer
 from flue_py.errors import InvalidArgument, ModelUnavailable
-from flue_py.runtime.conversation import Conversation
 from tests.tables import inputs
 
 

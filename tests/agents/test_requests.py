@@ -19,11 +19,11 @@ from pydantic_ai.usage import RequestUsage
 
 import flue_py
 from flue_py.agents import Recorded, tasks
+from flue_py.agents.guard import CompactionGuard
 from flue_py.agents.journal import Journal
 from flue_py.compaction.settings import TriggerSettings
 from flue_py.context.blocks import BlockText
 from flue_py.errors import InvalidArgument, StoreUnavailable, TaskDepthExceeded
-from flue_py.runtime.guard import CompactionGuard
 
 LIMIT = 20_000
 """The characters that the window of the small model takes."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import flue_py
+from flue_py.agents.harness import Harness, HarnessSession
 from flue_py.core.sessions import task_references
-from flue_py.runtime.harness import Harness, HarnessSession
 from tests.conformance.comparing import Case, Engine, Mismatch, Op, check
 
 ROLES = ("dev", "qa")

@@ -15,8 +15,8 @@ import pytest
 
 import flue_py
 import flue_py.cli
-from flue_py.runtime import housekeeping
-from flue_py.runtime.conversation import Conversation
+from flue_py.agents.conversation import Conversation
+from flue_py.sessions import housekeeping
 from tests.edges.cli_runs import Flue, runner
 from tests.edges.every_command import CALLS, every_command, has_option, make_hostile
 

@@ -10,7 +10,7 @@ import pytest
 import flue_py.sync
 from flue_py.errors import InvalidArgument
 from flue_py.formats.registry import find_format
-from flue_py.runtime.housekeeping import moment
+from flue_py.sessions.housekeeping import moment
 from tests.edges.cli_runs import Flue
 from tests.tables import inputs
 

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 import flue_py
 from flue_py import ContextOverflow, JsonObject, sync
+from flue_py.agents.guard import CompactionGuard
 from flue_py.compaction import CompactionSettings
 from flue_py.core.model import FunctionModel
 from flue_py.errors import FlueError, InvalidArgument
-from flue_py.runtime.guard import CompactionGuard
 from tests.checks import raises
 from tests.fuzz.hostile import ARGUMENTS, check_refusal
 from tests.tables import inputs

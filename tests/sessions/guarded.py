@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flue_py import JsonObject, LogLine, Session, Store
+from flue_py.agents.guard import BY, CompactionGuard
 from flue_py.compaction import CompactionSettings
 from flue_py.core.entries import answered_id, called_ids
 from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
-from flue_py.runtime.guard import BY, CompactionGuard
 from tests.sessions.talk import user
 
 WINDOW = 2_000

@@ -11,6 +11,8 @@ import pytest
 
 import flue_py.sync
 from flue_py import InvalidArgument, Session, Store, SummaryFailed
+from flue_py.agents.conversation import Conversation
+from flue_py.agents.guard import CompactionGuard
 from flue_py.compaction import CompactionSettings
 from flue_py.compaction.modes import LEAST_CACHED
 from flue_py.context.tokens import counter_for
@@ -20,8 +22,6 @@ from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import ContextOverflow
 from flue_py.providers import LIMITS, wire_request
 from flue_py.providers.lists import Said
-from flue_py.runtime.conversation import Conversation
-from flue_py.runtime.guard import CompactionGuard
 from tests.adapters.messages.contexts import TRANSCRIPTS
 from tests.checks import raises
 from tests.formats.transcripts import lines_of

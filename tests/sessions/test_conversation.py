@@ -12,12 +12,12 @@ import pytest
 
 import flue_py
 from flue_py import JsonObject
+from flue_py.agents.conversation import COMMANDS, Conversation, Reply, run_command
 from flue_py.compaction import CompactionSettings
 from flue_py.core.model import FunctionModel, ModelRequest
 from flue_py.errors import AmbiguousId, InvalidArgument, InvalidEntry, LeafConflict, SessionNotFound
-from flue_py.runtime import housekeeping
-from flue_py.runtime.conversation import COMMANDS, Conversation, Reply, run_command
-from flue_py.runtime.housekeeping import delete_all, find_completed, find_older, find_prunable, parse_age
+from flue_py.sessions import housekeeping
+from flue_py.sessions.housekeeping import delete_all, find_completed, find_older, find_prunable, parse_age
 from tests.checks import raises
 from tests.sessions.talk import assistant, texts, user
 from tests.tables import inputs

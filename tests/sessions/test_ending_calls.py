@@ -11,11 +11,11 @@ import pytest
 
 import flue_py
 from flue_py import AbortedToCompact, ModelAborted, ModelUnavailable, Session, Store
+from flue_py.agents.conversation import Conversation
+from flue_py.agents.guard import CompactionGuard, GuardAnswer
 from flue_py.compaction import CompactionSettings
 from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel, ModelRequest
-from flue_py.runtime.conversation import Conversation
-from flue_py.runtime.guard import CompactionGuard, GuardAnswer
 from tests.checks import raises
 from tests.files import new_store_file
 from tests.sessions.guarded import SETTINGS, answer, events, guard_of, model, talk, wrong_results

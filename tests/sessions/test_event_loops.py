@@ -18,10 +18,10 @@ from anyio.lowlevel import checkpoint
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import flue_py
+from flue_py.agents.conversation import Conversation
+from flue_py.agents.harness import Harness
 from flue_py.db.migrate import migrate
 from flue_py.errors import LeafConflict, StoreClosed, WrongEventLoop
-from flue_py.runtime.conversation import Conversation
-from flue_py.runtime.harness import Harness
 from tests.checks import raises
 from tests.sessions.talk import assistant, path_of, user
 from tests.tables import inputs

@@ -15,12 +15,12 @@ from anyio import to_thread
 
 import flue_py
 from flue_py import InvalidArgument, JsonObject, Session, Store
+from flue_py.agents.conversation import Conversation, run_command
 from flue_py.cli import main
 from flue_py.core.files import FileChange, FileCheckpoint, FileContent, FileState
 from flue_py.core.kinds import FILE_BACKUP, FILE_CHECKPOINT
 from flue_py.db.folder import Folder
 from flue_py.errors import FilesChanged, LeafConflict, StoreUnavailable, UnreadableFile
-from flue_py.runtime.conversation import Conversation, run_command
 from flue_py.transfer import copy_store, read_bundle, write_bundle
 from tests.checks import raises, unchanged
 from tests.edges.cli_runs import runner

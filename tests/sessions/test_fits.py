@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 import flue_py
 from flue_py import InvalidArgument, Session
+from flue_py.agents.guard import CompactionGuard
 from flue_py.compaction import CompactionSettings, should_compact
 from flue_py.compaction.blocks import Around
 from flue_py.compaction.modes import Hybrid, Intent, Llm, Lossless, Mode, Window
@@ -20,7 +21,6 @@ from flue_py.context.tokens import counter_for
 from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel, ModelRequest
 from flue_py.errors import ModelUnavailable
-from flue_py.runtime.guard import CompactionGuard
 from tests.effort import examples, first
 from tests.sessions.talk import user
 from tests.tables import inputs

@@ -11,13 +11,13 @@ import pytest
 
 import flue_py
 from flue_py import ContextOverflow, InvalidArgument, ModelUnavailable, Session, Store
+from flue_py.agents.conversation import Conversation
+from flue_py.agents.guard import BY, CompactionGuard, GuardAnswer
 from flue_py.compaction import CompactionSettings, ContextBudget
 from flue_py.compaction.settings import TriggerSettings
 from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.core.sessions import GUARD_KEY
-from flue_py.runtime.conversation import Conversation
-from flue_py.runtime.guard import BY, CompactionGuard, GuardAnswer
 from flue_py.sessions.compact import ELSEWHERE_SECONDS, Claim
 from tests.checks import raises
 from tests.sessions.guarded import SETTINGS, answer, events, guard_of, model, summary, talk

@@ -6,13 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from flue_py import ContextOverflow, InvalidArgument, ModelUnavailable, Session, Store
+from flue_py.agents.conversation import Conversation
+from flue_py.agents.guard import CompactionGuard, GuardAnswer
 from flue_py.compaction import CompactionSettings, ContextBudget
 from flue_py.compaction.material import AboutToCompact, Cancelled
 from flue_py.compaction.settings import TriggerSettings
 from flue_py.core.json import JsonObject
 from flue_py.core.model import ModelRequest
-from flue_py.runtime.conversation import Conversation
-from flue_py.runtime.guard import CompactionGuard, GuardAnswer
 from flue_py.sessions.compact import Claim
 from tests.checks import raises
 from tests.sessions.guarded import SETTINGS, WINDOW, answer, events, guard_of, larger, model, talk, wrong_results

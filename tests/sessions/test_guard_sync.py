@@ -12,9 +12,9 @@ import anyio.to_thread
 import pytest
 
 from flue_py import ContextOverflow, InvalidArgument, JsonObject, sync
+from flue_py.agents.guard import BY, GuardAnswer
 from flue_py.compaction.material import AboutToCompact, Cancelled
 from flue_py.core.model import FunctionModel, ModelRequest
-from flue_py.runtime.guard import BY, GuardAnswer
 from tests.files import new_store_file
 from tests.postgres import NewDatabase
 from tests.sessions.guarded import SETTINGS, WINDOW, answer, model, summary

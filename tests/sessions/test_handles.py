@@ -17,13 +17,13 @@ from anyio.lowlevel import checkpoint
 
 import flue_py
 from flue_py import LeafConflict, Session, SessionNotFound, Store
+from flue_py.agents.conversation import Conversation
+from flue_py.agents.harness import Harness, HarnessSession
 from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict
 from flue_py.db.backend import Backend
 from flue_py.db.runner import CommittedBeforeCancellation
 from flue_py.db.sqlite.runner import MemoryRunner
-from flue_py.runtime.conversation import Conversation
-from flue_py.runtime.harness import Harness, HarnessSession
 from tests.checks import raises
 from tests.samples import parameters_of
 from tests.sessions.conftest import also_in_memory

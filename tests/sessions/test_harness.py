@@ -8,7 +8,7 @@ import pytest
 
 import flue_py
 from flue_py import InvalidArgument, SessionExists, SessionNotFound, Store
-from flue_py.runtime.harness import Harness, HarnessSession, storage_key, task_session_name
+from flue_py.agents.harness import Harness, HarnessSession, storage_key, task_session_name
 from tests.checks import raises
 from tests.sessions.talk import path_of, say
 

@@ -13,14 +13,14 @@ import pytest
 
 import flue_py
 from flue_py import JsonObject, sync
+from flue_py.agents import conversation as commands
+from flue_py.agents.conversation import Conversation
+from flue_py.agents.guard import CompactionGuard
 from flue_py.compaction import CompactionSettings, SummaryFailed, SummaryReply, SummaryRequest, prepare_compaction
 from flue_py.compaction import summarize as summarize_async
 from flue_py.compaction.material import AboutToCompact
 from flue_py.core.json import JsonValue
 from flue_py.errors import InvalidArgument
-from flue_py.runtime import conversation as commands
-from flue_py.runtime.conversation import Conversation
-from flue_py.runtime.guard import CompactionGuard
 from flue_py.transfer import copy_store
 from tests.compaction import strategies
 from tests.postgres import NewDatabase
@@ -30,8 +30,8 @@ from tests.values import existing
 
 PUBLIC = (
     "flue_py", "flue_py.transfer", "flue_py.prices", "flue_py.providers", "flue_py.errors", "flue_py.core.context",
-    "flue_py.compaction", "flue_py.formats.registry", "flue_py.runtime.conversation", "flue_py.runtime.conversation",
-    "flue_py.runtime.guard", "flue_py.runtime.harness", "flue_py.runtime.housekeeping",
+    "flue_py.compaction", "flue_py.formats.registry", "flue_py.agents.conversation", "flue_py.agents.conversation",
+    "flue_py.agents.guard", "flue_py.agents.harness", "flue_py.sessions.housekeeping",
 )  # fmt: skip
 """The modules that pages name."""
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import flue_py
 from flue_py import BranchSummary, EntryNotFound, InvalidArgument, LeafConflict, Leaving, Navigated, Session, Store
-from flue_py.runtime.harness import redo_last, undo_last
+from flue_py.agents.harness import redo_last, undo_last
 from tests.checks import raises
 from tests.sessions.talk import assistant, hold_turns, path_of, say, texts, user
 from tests.tables import inputs

@@ -10,7 +10,7 @@ import pytest
 
 import flue_py
 from flue_py.db.backend import Backend
-from flue_py.runtime.housekeeping import find_older, find_prunable
+from flue_py.sessions.housekeeping import find_older, find_prunable
 from tests.checks import raises
 from tests.samples import store_snapshot
 

@@ -12,14 +12,14 @@ import pytest
 from msgspec.structs import replace
 
 from flue_py import BudgetExceeded, ContextOverflow, JsonObject, Session, Store
+from flue_py.agents.conversation import Conversation
+from flue_py.agents.defaults import REPL_CONTEXT, RUN_DEFAULTS, RUN_OFFLOAD, run_blocks
+from flue_py.agents.guard import CompactionGuard
 from flue_py.compaction import CompactionSettings
 from flue_py.compaction.material import Cancelled
 from flue_py.compaction.settings import TriggerSettings, token_budget
 from flue_py.context.settings import ContextSettings, ContextWindow, InTurn
 from flue_py.core.model import FunctionModel, ModelRequest
-from flue_py.runtime.conversation import Conversation
-from flue_py.runtime.defaults import REPL_CONTEXT, RUN_DEFAULTS, RUN_OFFLOAD, run_blocks
-from flue_py.runtime.guard import CompactionGuard
 from tests.checks import raises
 from tests.sessions.talk import user
 from tests.values import existing

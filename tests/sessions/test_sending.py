@@ -9,10 +9,10 @@ import pytest
 
 import flue_py
 from flue_py import InvalidArgument, Session, Store
+from flue_py.agents.conversation import Conversation
+from flue_py.agents.guard import CompactionGuard
 from flue_py.core.json import JsonObject
 from flue_py.core.model import ModelReply
-from flue_py.runtime.conversation import Conversation
-from flue_py.runtime.guard import CompactionGuard
 
 SETTINGS: dict[str, Any] = {"agents": {"Reviewer": {"window": {"text_only": True}}}, "window": {"max_tail_messages": 2}}
 CALL: JsonObject = {"type": "toolCall", "id": "c1", "name": "read", "arguments": {}}

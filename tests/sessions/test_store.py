@@ -15,12 +15,12 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 import flue_py
 from flue_py import AmbiguousId, InvalidArgument, InvalidEntry, NewSession, SessionExists, SessionNotFound, Store
+from flue_py.agents.conversation import Conversation
 from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import SessionInfo
 from flue_py.db.backend import Backend
 from flue_py.db.sqlite.runner import MemoryRunner
 from flue_py.errors import TaskDepthExceeded
-from flue_py.runtime.conversation import Conversation
 from flue_py.sessions.request import read_reported
 from tests.checks import raises
 from tests.core.test_spoken import INSERTED

@@ -14,6 +14,7 @@ import trio
 import flue_py
 import flue_py.sync
 from flue_py import JsonObject, Session, Store
+from flue_py.agents.conversation import Conversation
 from flue_py.compaction import CompactionSettings
 from flue_py.compaction.blocks import registered_block
 from flue_py.compaction.material import Material
@@ -23,7 +24,6 @@ from flue_py.context.tokens import counter_for
 from flue_py.core.entries import REGISTERED_KINDS, RegisteredText
 from flue_py.core.model import FunctionModel, ModelRequest
 from flue_py.errors import ContextOverflow, IdempotencyConflict, InvalidArgument, LeafConflict
-from flue_py.runtime.conversation import Conversation
 from tests.checks import raises
 from tests.context.blocks.blocks import Clock, Fails, Keeps, Says
 from tests.sessions.guarded import guard_of, summary

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import flue_py
+from flue_py.agents.harness import SEED_CHARACTERS, write_title
 from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import InvalidArgument, ModelRefused
-from flue_py.runtime.harness import SEED_CHARACTERS, write_title
 from tests.tables import inputs
 
 

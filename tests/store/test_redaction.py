@@ -14,12 +14,12 @@ import pytest
 
 import flue_py
 from flue_py import Session, Store
+from flue_py.agents.harness import undo_last
 from flue_py.core.redaction import is_tombstone
 from flue_py.db.keys import Key
 from flue_py.db.sqlite.file import Writer
 from flue_py.errors import CorruptStore, InvalidArgument, StoreUnavailable
 from flue_py.providers.base import LIMITS
-from flue_py.runtime.harness import undo_last
 from flue_py.transfer.copy import copy_store, read_bundle, salvage, write_bundle
 from tests.checks import raises
 from tests.tables import inputs

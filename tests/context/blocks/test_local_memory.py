@@ -10,9 +10,9 @@ import pytest
 import flue_py
 import flue_py.sync
 from flue_py import JsonObject
+from flue_py.agents.conversation import Conversation
 from flue_py.context.blocks import LocalMemory
 from flue_py.errors import InvalidArgument
-from flue_py.runtime.conversation import Conversation
 from tests.postgres import NewDatabase
 from tests.sessions.talk import assistant
 from tests.tables import inputs

@@ -12,9 +12,9 @@ import pytest
 import flue_py
 import flue_py.sync
 from flue_py import JsonObject
+from flue_py.agents.conversation import Conversation
 from flue_py.context.blocks import BlockText, WebhookMemory
 from flue_py.errors import InvalidArgument, MemoryUnavailable
-from flue_py.runtime.conversation import Conversation
 from tests.checks import raises
 from tests.context.blocks.webhooks import free_port, remembering, saying
 from tests.sessions.talk import assistant, user

@@ -18,6 +18,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from flue_py.agents import guard
+from flue_py.agents.harness import redo_last, undo_last
 from flue_py.compaction.plan import WHY_NOT
 from flue_py.core.context import Turn, begins_turn, kept_turns, numbered_turns
 from flue_py.core.entries import Entry
@@ -31,11 +33,9 @@ from flue_py.lazy import lazy_module
 from flue_py.render.lines import Line, counted, one_line, printable, text_of
 from flue_py.render.transcript import Listed, listed_lines, said_lines, saved_transcript, turn_lines
 from flue_py.render.views import entry_row, memory_lines, session_row, task_row
-from flue_py.runtime import guard
-from flue_py.runtime.harness import redo_last, undo_last
-from flue_py.runtime.housekeeping import delete_all, find_completed, without_held
 from flue_py.sessions import handle
 from flue_py.sessions.compact import checked_hook
+from flue_py.sessions.housekeeping import delete_all, find_completed, without_held
 from flue_py.sessions.money import model_of
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
