@@ -31,7 +31,7 @@ from flue_py.db.migrate import dialect_of
 from flue_py.db.migrate import migrate as bring_up_to_date
 from flue_py.db.schema import Migrated, creation_sql, migrations_directory, upgrade_sql
 from flue_py.db.waiting import ON_LOOP, OnCaller
-from flue_py.errors import InvalidArgument, SessionNotFound, StoreUnavailable
+from flue_py.errors import CorruptStore, InvalidArgument, SessionNotFound, StoreUnavailable
 from flue_py.render import views
 from flue_py.render.lines import Line, Span, counted, one_line, printable, table
 from flue_py.sessions.handle import all_sessions
@@ -537,8 +537,10 @@ async def erase(
     """
     ids = [await _erasable(store, name) for name in sessions]
     if search is not None:
-        hits = (await store.search(search, limit=_MOST_FOUND)).hits
-        entries = [(hit.session_id, hit.entry_id) for hit in hits if hit.entry_id is not None]
+        answer = await store.search(search, limit=_MOST_FOUND)
+        if answer.damaged:
+            raise CorruptStore(f"nothing was erased, since not all can be searched: {'; '.join(answer.damaged)}")
+        entries = [(hit.session_id, hit.entry_id) for hit in answer.hits if hit.entry_id is not None]
         work = partial(Store.erase, entries=entries)
     elif ids:
         work = partial(Store.erase, sessions=ids)

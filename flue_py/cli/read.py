@@ -461,7 +461,8 @@ async def search(
 
     With --json: an object: words, how (the kind of search), hits, hasMore, searched (sessions, entries, revisions,
     newest: sessionId and revision of the session that was active last, parts, leftOut, byIndex, whyNot), widen
-    (what was not tried, by the name of the argument) and suggestions. A hit has sessionId, sessionName, scope,
+    (what was not tried, by the name of the argument), suggestions and damaged (which entries and sessions are left
+    out since they are damaged, in words). A hit has sessionId, sessionName, scope,
     revision (up to which the session was searched), entryId (null for a title), part, role, tool, at, place
     (active, abandoned, compacted, title), snippet, matches (pairs of places in the snippet), isCut (the text is
     longer than what is searched of it), go, the command, and byId (WORDS are its id, or that of its session where
@@ -501,6 +502,8 @@ def _search_lines(answer: SearchAnswer, names: Mapping[str, str]) -> Iterable[Li
         if answer.widen:
             yield ((f"not tried: {'; '.join(_OPTIONS[name] for name in answer.widen)}", ""),)
     yield from views.search_lines(answer, names)
+    for fault in answer.damaged:
+        yield (("not searched: ", "bold red"), (on_one_line(in_commands(fault)), ""))
 
 
 def _parts(text: str | None) -> list[Part] | None:

@@ -902,6 +902,12 @@ class Backend:
     entries).
     """
 
+    readable_entries = _read(lambda: ops.sessions.readable_entries)
+    """Return the entries that a session has added behind a revision, up to another, in order, but for damaged ones.
+
+    Second, the faults of those, in words. Raises nothing of its own. O(entries).
+    """
+
     async def notifications(self, session_id: str) -> AsyncGenerator[None, None]:
         """Yield at once, then whenever the session has changed, in this process or another.
 

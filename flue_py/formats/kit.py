@@ -147,7 +147,7 @@ class Notes(Struct):
             self.skipped.append(LineNote(line, why, self.unit))
 
     def repair(self, line: int, how: str) -> None:
-        """Note that a line made an entry that differs from what the line says."""
+        """Note that a line made an entry that differs from it."""
         self.repaired_rows += 1
         if len(self.repaired) < MAX_NOTES:
             self.repaired.append(LineNote(line, how, self.unit))

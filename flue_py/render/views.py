@@ -1092,6 +1092,8 @@ def searched_text(answer: SearchAnswer) -> str:
         text += f"; not in {', '.join(searched.left_out)}"
     if searched.why_not is not None:
         text += f"; {one_line(searched.why_not)}"
+    if answer.damaged:
+        text += "; not in what is damaged"
     return text
 
 
@@ -1107,7 +1109,7 @@ def search_row(answer: SearchAnswer, names: Mapping[str, str]) -> JsonObject:
             "newest": searched.newest and dict(zip(("sessionId", "revision"), searched.newest, strict=True)),
             **row_of(searched, "parts left_out by_index why_not"),
         },
-        **row_of(answer, "widen suggestions"),
+        **row_of(answer, "widen suggestions damaged"),
     }
 
 

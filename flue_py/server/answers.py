@@ -157,6 +157,7 @@ class Search(Struct, rename="camel"):
     searched: dict[str, Any]
     widen: list[str]
     suggestions: list[str]
+    damaged: list[str]
 
 
 class BudgetRow(Struct, rename="camel"):

@@ -33,7 +33,7 @@ from flue_py.errors import CorruptStore, FlueError, InvalidArgument, MissingExtr
 from flue_py.lazy import lazy_module
 from flue_py.render import views
 from flue_py.render.lines import json_printable
-from flue_py.search import How, SearchAnswer
+from flue_py.search import How
 from flue_py.server.listener import SHORTEST_TOKEN, answer_at
 from flue_py.sessions.handle import listed_sessions, names_of
 from flue_py.sessions.housekeeping import moment
@@ -92,7 +92,7 @@ class Search(Frozen, forbid_unknown_fields=True):
     """Find what was said in all sessions, of any agent: messages, tool calls and results, titles, summaries.
 
     The best match comes first. Read around a hit with `read`. If there are no hits, do what `widen` and `suggestions`
-    say. If `hasMore`, narrow it, or search again with `exclude`.
+    say. If `hasMore`, narrow it, or search again with `exclude`. `damaged` names entries that were left out.
     """
 
     words: _Words
@@ -106,15 +106,7 @@ class Search(Frozen, forbid_unknown_fields=True):
     limit: _Few = 10
 
     async def answer(self, store: Store) -> JsonObject:
-        try:
-            result = await self._search(store)
-        except CorruptStore as error:
-            raise CorruptStore(f"{error}; to search the others, name that session in exclude") from error
-        row = views.search_row(result, await names_of(store.backend, [group.session for group in result.sessions]))
-        return _with_rows(row, "hits", lambda count: {"hasMore": result.has_more or count < len(result.hits)})
-
-    async def _search(self, store: Store) -> SearchAnswer:
-        return await store.search(
+        result = await store.search(
             self.words,
             how=self.how,
             sessions=None if self.session is None else [await store.find_session(self.session)],
@@ -125,6 +117,8 @@ class Search(Frozen, forbid_unknown_fields=True):
             since=moment(self.since, "since"),
             limit=self.limit,
         )
+        row = views.search_row(result, await names_of(store.backend, [group.session for group in result.sessions]))
+        return _with_rows(row, "hits", lambda count: {"hasMore": result.has_more or count < len(result.hits)})
 
 
 class Recall(Frozen, forbid_unknown_fields=True):
@@ -176,7 +170,7 @@ class Read(Frozen, forbid_unknown_fields=True):
         return _fitted(document, MOST_TOKENS * 4 // _STEP)
 
     async def _entries(self, session: Session, entry_id: str) -> tuple[list[Entry], str | None]:
-        """Return the entries; that one alone, and what is wrong, where an entry beside it is damaged."""
+        """Return the entries; that one alone, and the fault, where an entry beside it is damaged."""
         try:
             return await session.branches.neighbours(entry_id, self.count), None
         except CorruptStore as error:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import heapq
 import shlex
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from functools import partial
 from hashlib import blake2b
 from math import log
@@ -134,6 +134,8 @@ class Indexer:
         self._progress = progress
         self._done = self._total = 0
         self._keys: dict[str, int] = {}
+        self.unread: set[int] = set()
+        """The keys of sessions that damage keeps out of the index: their texts have to be read."""
 
     async def catch_up(self, heads: Sequence[SessionHead]) -> None:
         """Add missing texts, and remove those of sessions that are gone. O(entries written since, and sessions).
@@ -187,15 +189,20 @@ class Indexer:
         indexed = await self._index.known_one(head.session_key)
         source_key = self._keys.get(head.forked_from_session or "")
         start = KnownSession(head.session_key, head.id, -1, source_key) if indexed is None else indexed
-        info = await self._backend.get_session(SessionRef(head.id, head.session_key))
-        if info is None:
-            return 0, True
-        if not await self._has_come_from(info, start):
-            raise errors.CorruptStore(f"the index of words was made of another state of session {info.id!r}")
         entries: list[Entry] = []
-        if start.revision < 0 and head.forked_from_session is not None:
-            entries += await left_by_deleted(self._backend, info)
-        changes = await self._backend.changes(info.ref, max(start.revision, 0), _INDEXING_PAGE)
+        try:
+            info = await self._backend.get_session(SessionRef(head.id, head.session_key))
+            if info is None:
+                return 0, True
+            is_same = await self._has_come_from(info, start)
+            if start.revision < 0 and head.forked_from_session is not None:
+                entries += await left_by_deleted(self._backend, info)
+            changes = await self._backend.changes(info.ref, max(start.revision, 0), _INDEXING_PAGE)
+        except errors.CorruptStore:
+            self.unread.add(head.session_key)
+            return 0, True
+        if not is_same:
+            raise errors.CorruptStore(f"the index of words was made of another state of session {info.id!r}")
         entries += [entry for change in changes for entry in change.entries]
         # Others may have gone further than the session was when this search began: that would be added again.
         reached = changes[-1].revision if changes else max(start.revision, head.revision)
@@ -395,6 +402,8 @@ class Finder:
         self._infos: dict[str, SessionInfo | None] = {}
         self._retracted: dict[int, frozenset[str]] = {}
         self._met: set[tuple[str, str | None, int, int]] = set()
+        self.damaged: dict[str, str] = {}
+        """The faults of entries and sessions, in words; by entry, since several sessions may see one."""
 
     async def found(self) -> Found:
         """Look by the index, if there is one and it helps; else read everything.
@@ -415,7 +424,8 @@ class Finder:
                 if matches is not None:
                     return matches
                 why_not = "this store has no index of words, so every text was read"
-        return (await self._by_scan(self._question.limit))._replace(why_not=why_not)
+        self._met.clear()
+        return (await self._by_scan(self._question.limit, self.picked))._replace(why_not=why_not)
 
     async def _by_new_index(self) -> Found | None:
         """Bring the index up to date, and look by it; None if there is no index.
@@ -432,6 +442,9 @@ class Finder:
                 before = await index.moment()
                 await indexer.catch_up(self._heads)
                 matches = await self.by_index(index, self._question.limit)
+                if indexer.unread:
+                    unread = [key for key in self.picked if key in indexer.unread]
+                    matches = _both(matches, await self._by_scan(self._question.limit, unread), self._question.limit)
                 if await index.moment() == before:
                     return matches if matches.findings else matches._replace(suggestions=await self._suggestions(index))
             raise errors.StoreBusy("others keep taking out of it what they delete")
@@ -490,12 +503,11 @@ class Finder:
                 return _best(findings, limit)
             before = pool[-1].doc
 
-    async def _by_scan(self, limit: int) -> Found:
-        """Return up to ``limit`` findings; every text is read. O(store)."""
+    async def _by_scan(self, limit: int, keys: Iterable[int]) -> Found:
+        """Return up to ``limit`` findings in some of the sessions; every text of them is read. O(their texts)."""
         best: list[Finding] = []
         count = 0
-        self._met.clear()
-        async with aclosing(self._all_texts()) as texts:
+        async with aclosing(self._all_texts(keys)) as texts:
             async for info, entry, number, text in texts:
                 finding = await self._finding(info, entry, number, text)
                 if finding is not None:
@@ -505,8 +517,10 @@ class Finder:
                         best = heapq.nsmallest(limit, best, key=_order)
         return _best(best, limit)._replace(has_more=count > limit)
 
-    async def _all_texts(self) -> AsyncGenerator[tuple[SessionInfo, Entry | None, int, search.SearchedText], None]:
-        for head in self.picked.values():
+    async def _all_texts(
+        self, keys: Iterable[int]
+    ) -> AsyncGenerator[tuple[SessionInfo, Entry | None, int, search.SearchedText], None]:
+        for head in [self.picked[key] for key in keys]:
             infos = await self._read_infos(self._names(head))
             for info in [infos[name] for name in self._names(head) if name in infos]:
                 # A session that is looked at for a fork of it is not searched itself.
@@ -514,7 +528,7 @@ class Finder:
                 if title is not None:
                     yield info, None, title_number(title), search.title_text(title)
                 # One that is deleted meanwhile is no answer.
-                with suppress(errors.SessionNotFound):
+                with suppress(errors.SessionNotFound), self.noting():
                     async with aclosing(self._entries(head, info)) as pages:
                         async for page in pages:
                             for entry in page:
@@ -525,15 +539,40 @@ class Finder:
         """Yield the entries that a session has added, and those that deleted ones have left to it, in their order."""
         without = await self._without(info)
         if info.forked_from_session is not None:
-            yield [entry for entry in await left_by_deleted(self._backend, info) if entry.id not in without]
-        after = 0
-        while page := await self._backend.changes(SessionRef(head.id, head.session_key), after, _INDEXING_PAGE):
-            after = page[-1].revision
-            entries = [entry for change in page for entry in change.entries]
+            with self.noting():
+                yield [entry for entry in await left_by_deleted(self._backend, info) if entry.id not in without]
+        ref = SessionRef(head.id, head.session_key)
+        for after in range(0, head.revision, _INDEXING_PAGE):
+            entries, damaged = await self._backend.readable_entries(ref, after, after + _INDEXING_PAGE)
+            for fault in damaged:
+                self._note(fault)
             if head.id in self._narrowing.heirs:
-                full_entries = await self._backend.get_entries(info.ref, [entry.id for entry in entries])
-                entries = [entry for entry in full_entries if entry is not None]
+                named = await self._read_named([(info.ref, entry.id) for entry in entries])
+                entries = [entry for entry in named if entry is not None]
             yield [entry for entry in entries if entry.id not in without]
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Note damage, and go on behind it."""
+        try:
+            yield
+        except errors.CorruptStore as error:
+            self._note(str(error))
+
+    def _note(self, fault: str) -> None:
+        self.damaged.setdefault(fault.partition(": entry ")[2] or fault, fault)
+
+    async def _read_named(self, named: Sequence[tuple[str, str]]) -> Sequence[Entry | None]:
+        """Return entries in this order, None for one that is damaged, which is noted, or not seen."""
+        with suppress(errors.CorruptStore):
+            return await self._backend.read_named(named)
+        entries: list[Entry | None] = []
+        for name in named:
+            entry = None
+            with self.noting():
+                (entry,) = await self._backend.read_named([name])
+            entries.append(entry)
+        return entries
 
     async def _look_at(self, candidates: Iterable[FoundText]) -> list[Finding]:
         """Return those of the candidates that match. Two reads, of however many sessions."""
@@ -562,7 +601,7 @@ class Finder:
         Entries that a session has retracted do not match, nor those of a session that is gone.
         """
         matches = []
-        entries = await self._backend.read_named(list(numbers)) if numbers else ()
+        entries = await self._read_named(list(numbers)) if numbers else ()
         for ((name, _), text_numbers), entry in zip(numbers.items(), entries, strict=True):
             for number, text in enumerate(() if entry is None else search.texts_of(entry)):
                 if entry is not None and number in text_numbers:
@@ -574,8 +613,13 @@ class Finder:
     async def _read_infos(self, names: Iterable[str]) -> Mapping[str, SessionInfo]:
         """Return those of some sessions that are there, by name, each of them read once."""
         missing = [name for name in dict.fromkeys(names) if name not in self._infos]
-        if missing:
-            self._infos.update(zip(missing, await self._backend.get_sessions(missing), strict=True))
+        try:
+            self._infos.update(zip(missing, await self._backend.get_sessions(missing) if missing else (), strict=True))
+        except errors.CorruptStore:
+            for name in missing:
+                self._infos[name] = None
+                with self.noting():
+                    self._infos[name] = await self._backend.get_session(name)
         return {name: info for name, info in self._infos.items() if info is not None}
 
     async def _finding(
@@ -646,6 +690,11 @@ def _order(finding: Finding) -> tuple[float, int, str, int]:
     return (-finding.score, -finding.at_us, "" if finding.entry is None else finding.entry.id, finding.number)
 
 
+def _both(matches: Found, behind: Found, limit: int) -> Found:
+    best = _best([*matches.findings, *behind.findings], limit)
+    return best._replace(has_more=best.has_more or matches.has_more or behind.has_more)
+
+
 def _best(findings: Iterable[Finding], limit: int) -> Found:
     ordered = sorted(findings, key=_order)
     return Found(ordered[:limit], has_more=len(ordered) > limit)
@@ -665,9 +714,10 @@ async def answer(backend: Backend, question: Asked) -> search.SearchAnswer:
     finder = Finder(backend, question, heads)
     picked = finder.picked
     matches = await finder.found()
-    named = await _by_id(backend, question, picked)
-    if named is not None:
-        matches = _with(named, matches, question.limit)
+    with finder.noting():
+        named = await _by_id(backend, question, picked)
+        if named is not None:
+            matches = _with(named, matches, question.limit)
     parts = question.narrowing.parts
     # Most recently active last.
     newest = list(picked.values())[-1] if picked else None
@@ -688,7 +738,18 @@ async def answer(backend: Backend, question: Asked) -> search.SearchAnswer:
         ),
         widen=() if matches.findings else _widen(question),
         suggestions=tuple(matches.suggestions),
+        damaged=_first(finder.damaged.values()),
     )
+
+
+_MOST_NAMED = 20
+"""How many faults an answer names. It counts the others."""
+
+
+def _first(faults: Iterable[str]) -> tuple[str, ...]:
+    first = tuple(faults)
+    rest = len(first) - _MOST_NAMED
+    return first if rest <= 0 else (*first[:_MOST_NAMED], f"and {rest:,} more: verify() names all")
 
 
 async def with_relatives(backend: Backend, narrowing: Narrowing, heads: Sequence[SessionHead]) -> Narrowing:

@@ -263,9 +263,12 @@ async def test_a_damaged_entry_is_named_and_the_others_are_read(database: Path) 
         assert "ann5" in row["damaged"]
         refused = await ask("read", session="ann-1", entry="ann5")
         assert (refused["error"], "ann5" in refused["message"]) == ("CorruptStore", True)
-        assert "ann5" in (fatal := (await ask("search", words="pool ben 3"))["message"])
-        assert "exclude" in fatal
-        assert (await ask("search", words="pool ben 3", exclude=["ann-1"]))["hits"]
+        for words in ("pool ben 3", "pool ann 4", "pool ann 6", "forged"):
+            answer = await ask("search", words=words)
+            (fault,) = answer["damaged"]
+            assert "entry 'ann5'" in fault
+            assert [hit["snippet"] for hit in answer["hits"]] == ([] if words == "forged" else [words])
+        assert (await ask("search", words="pool ben 3", exclude=["ann-1"]))["damaged"] == []
 
 
 async def test_a_call_that_is_cancelled_ends_and_leaves_room_for_others(database: Path) -> None:

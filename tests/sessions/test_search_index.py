@@ -14,12 +14,13 @@ from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import flue_py
 import flue_py.sync
-from flue_py.core.sessions import Change, SessionHead
+from flue_py.core.sessions import SessionHead
 from flue_py.db import ops
 from flue_py.db.backend import Backend
 from flue_py.db.runner import WordIndex
@@ -207,6 +208,34 @@ async def test_a_broken_index_is_made_anew(store: flue_py.Store, path: Path, dam
     answer = await store.search("needle", limit=300)
     assert len(answer.hits) == 200
     assert (await store.search("n7")).searched.by_index
+
+
+async def test_what_is_damaged_is_named_by_each_search_and_the_rest_is_found(path: Path, small_pieces: None) -> None:
+    async with flue_py.open(path) as store:
+        rows = {}
+        for name in ("early", "late"):  # the texts of the first are in the index
+            session = await store.create_session(id=name)
+            await session.append_messages([user(f"needle {name} {number}") for number in range(12)])
+            await session.append_message(user(f"needle {name} 12"))
+            await (await session.fork()).append_message(user("needle fork"))
+            rows[name] = await session.get_active_path()
+            if name == "early":
+                assert len((await store.search("needle", limit=50)).hits) == 14
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executemany(
+            "UPDATE entries SET payload = ?, packed = NULL WHERE id = ?",
+            [(b'{"role": "user", "content": "needle forged"}', rows[name][3].id) for name in rows]
+            + [(b"\xff", rows["late"][12].id)],
+        )
+        connection.commit()
+    for _ in range(2):
+        async with flue_py.open(path) as store:
+            for how in ("words", "substring"):
+                answer = await store.search("needle", how=how, limit=100)
+                assert len(answer.hits) == 25
+                assert "forged" not in str(answer.hits)
+                named = [rows["early"][3].id, rows["late"][3].id, rows["late"][12].id]
+                assert [[entry_id in fault for fault in answer.damaged].count(True) for entry_id in named] == [1, 1, 1]
 
 
 async def test_whatever_is_damaged_everything_is_found(path: Path, small_pieces: None) -> None:
@@ -425,17 +454,18 @@ async def test_a_search_of_everything_goes_on_without_a_session_that_is_deleted_
 ) -> None:
     for name in ("first", "doomed", "last"):
         await (await store.create_session(id=name)).append_message(user(f"needle {name}"))
-    changes = Backend.changes
+    name = "changes" if how == "words" else "readable_entries"
+    read = getattr(Backend, name)
 
-    async def of_one_that_is_deleted(self: Backend, session_id: str, after: int, limit: int) -> list[Change]:
+    async def of_one_that_is_deleted(self: Backend, session_id: str, after: int, limit: int) -> Any:
         if session_id == "doomed":
             # By another process, which is killed before the index forgets it.
             await self._runner.write(
                 lambda tx: ops.delete.delete_tree(tx, self._sources, "doomed", None, dry_run=False)
             )
-        return await changes(self, session_id, after, limit)
+        return await read(self, session_id, after, limit)
 
-    monkeypatch.setattr(Backend, "changes", of_one_that_is_deleted)
+    monkeypatch.setattr(Backend, name, of_one_that_is_deleted)
     answer = await store.search("needle", how=how)
     assert sorted(hit.snippet.text for hit in answer.hits) == ["needle first", "needle last"]
 

@@ -1124,9 +1124,10 @@ def made_entries(
     stretch: Parameters | None = None,
     *,
     contents: bool = True,
+    damaged: list[str] | None = None,
 ) -> list[Entry]:
     """Return the entries of rows that are all there, as `entries_of_pages` does."""
-    return entries_of_pages(tx, state, (page for page in (rows,)), stretch, contents=contents)
+    return entries_of_pages(tx, state, (page for page in (rows,)), stretch, contents=contents, damaged=damaged)
 
 
 def entries_of_pages(
@@ -1136,11 +1137,13 @@ def entries_of_pages(
     stretch: Parameters | None = None,
     *,
     contents: bool = True,
+    damaged: list[str] | None = None,
 ) -> list[Entry]:
     """Return the entries that rows stand for, in their order; ``stretch`` is the part of a path that they are on.
 
     Without ``contents``, pieces cut out of an artifact are not read, and missing in its payload.
-    Raises `CorruptStore`, naming the entry, for one that is not as it was appended, or not below its parent.
+    Raises `CorruptStore`, naming the entry, for one that is not as it was appended, or not below its parent; with
+    ``damaged``, its words are added there, and the entry is left out.
     """
     creators, payloads = _Creators(tx, state), Payloads(tx, state, stretch, contents=contents)
     digest_of, last_id, last = tx.chain.digest, None, NO_PARENT
@@ -1150,19 +1153,31 @@ def entries_of_pages(
             depth, _, parent, above, by, id_, kind, role, source, revision, ordinal, at, extra, digest, data, _, _ = row
             if data is None:
                 data = unpacked(row[15])
-            if above is None:
-                above = last if parent == last_id else _digest_above(state, row)
-            # Most payloads are in their rows, and intact: nothing else is called for them.
-            if data is None or digest_of(above, row[5:13], data) != digest:
-                data = _checked(tx, state, payloads, row, above, rest_only=not contents and kind == ARTIFACT)
-            last_id, last = id_, digest
             try:
-                text = data.decode()
-            except UnicodeDecodeError as error:
-                raise damaged_entry(id_, f"is not text ({error})", state.id) from error
-            creator = creators[by]
-            entries.append(Entry(id_, parent, creator, kind, role, source, depth, revision, ordinal, at, text, extra))
+                if above is None:
+                    above = last if parent == last_id else _digest_above(state, row)
+                # Most payloads are in their rows, and intact: nothing else is called for them.
+                if data is None or digest_of(above, row[5:13], data) != digest:
+                    data = _checked(tx, state, payloads, row, above, rest_only=not contents and kind == ARTIFACT)
+                text = _decoded(state, id_, data)
+            except CorruptStore as error:
+                if damaged is None:
+                    raise
+                damaged.append(str(error))
+            else:
+                creator = creators[by]
+                entries.append(
+                    Entry(id_, parent, creator, kind, role, source, depth, revision, ordinal, at, text, extra)
+                )
+            last_id, last = id_, digest
     return entries
+
+
+def _decoded(state: SessionState, entry_id: str, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise damaged_entry(entry_id, f"is not text ({error})", state.id) from error
 
 
 def _checked(

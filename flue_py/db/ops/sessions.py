@@ -796,6 +796,15 @@ def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[se
     ]
 
 
+def readable_entries(tx: Transaction, session_id: str, after: int, last: int) -> tuple[list[Entry], list[str]]:
+    """Return the readable entries of some revisions (see `Backend.readable_entries`)."""
+    state, damaged = base.read_state(tx, session_id), list[str]()
+    where = {"session_key": state.key, "revision": after, "last_revision": last}
+    rows = tx.rows(ENTRIES_OF_REVISIONS, **where, tree_id=state.tree_id, leaf=state.leaf)
+    entries = base.made_entries(tx, state, sorted(rows, key=_BY_PLACE), damaged=damaged)
+    return sorted(entries, key=attrgetter("revision", "ordinal")), damaged
+
+
 def _change(session_id: str, revision: int, entries: tuple[Entry, ...], moved: MoveRow | None) -> sessions.Change:
     if moved is not None:
         return sessions.Change(session_id, revision, moved.reason, entries, moved.from_entry, moved.to_entry, moved.at)
