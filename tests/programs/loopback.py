@@ -211,7 +211,9 @@ def _responses(turn: Turn, name: str, body: JsonObject) -> Answer:
             {"type": "message", "id": f"msg_{name}", "role": "assistant", "status": "completed", "content": [part]}
         )
     for index, (tool, arguments) in enumerate(turn.calls):
-        call = {"type": "function_call", "id": f"fc_{name}_{index}", "call_id": f"call_{name}_{index}", "name": tool}
+        namespace, _, own_name = tool.rpartition("/")
+        call = {"type": "function_call", "id": f"fc_{name}_{index}", "call_id": f"call_{name}_{index}", "name": own_name}
+        call |= {"namespace": namespace} if namespace else {}
         items.append({**call, "arguments": json.dumps(arguments), "status": "completed"})
     usage = {
         "input_tokens": turn.input,
