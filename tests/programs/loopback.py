@@ -212,7 +212,12 @@ def _responses(turn: Turn, name: str, body: JsonObject) -> Answer:
         )
     for index, (tool, arguments) in enumerate(turn.calls):
         namespace, _, own_name = tool.rpartition("/")
-        call = {"type": "function_call", "id": f"fc_{name}_{index}", "call_id": f"call_{name}_{index}", "name": own_name}
+        call = {
+            "type": "function_call",
+            "id": f"fc_{name}_{index}",
+            "call_id": f"call_{name}_{index}",
+            "name": own_name,
+        }
         call |= {"namespace": namespace} if namespace else {}
         items.append({**call, "arguments": json.dumps(arguments), "status": "completed"})
     usage = {

@@ -7,7 +7,6 @@ their versions.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-import flue_py
+import flue_py.sync
 from tests.adapters.needed import needs
 from tests.edges.cli_runs import COMMAND
 from tests.postgres import NewDatabase
@@ -28,6 +27,8 @@ needs("server", "mcp")
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/how-to/let-agents-ask.md"
+
+
 class Asking(NamedTuple):
     """The arguments of a program that has one prompt, the tool by the name of its requests, and a call before it."""
 
@@ -68,7 +69,7 @@ def asks(asking: Asking) -> Callable[[Request], Turn]:
 @pytest.mark.skipif(not FOLDER.is_dir(), reason="FLUE_PY_PROGRAMS names no folder of programs")
 @pytest.mark.parametrize("name", sorted(ASKING))
 @pytest.mark.parametrize("where", ["a file", "PostgreSQL"])
-async def test_the_program_asks_what_another_one_said(
+def test_the_program_asks_what_another_one_said(
     tmp_path: Path, new_database: NewDatabase, name: str, where: str
 ) -> None:
     program, home, folder = PROGRAMS[name], tmp_path / "home", tmp_path / "work"
@@ -77,9 +78,9 @@ async def test_the_program_asks_what_another_one_said(
     for made in (home, folder):
         made.mkdir()
     database = str(tmp_path / "s.db") if where == "a file" else new_database()
-    async with flue_py.open(database) as store:
-        session = await store.create_session(id="c0ffee01")
-        await session.append_message({"role": "user", "content": "The pool runs dry since nobody closes cursors."})
+    with flue_py.sync.open(database) as store:
+        session = store.create_session(id="c0ffee01")
+        session.append_message({"role": "user", "content": "The pool runs dry since nobody closes cursors."})
     added = re.findall(rf"^{program.command} mcp add .* mcp$", PAGE.read_text(), re.MULTILINE)[0]
     flue = ["env", f"PYTHONPATH={ROOT}", *COMMAND, "--db", database]
     line = [word for part in shlex.split(added) for word in (flue if part == "flue-py" else [part])]
