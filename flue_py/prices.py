@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
-from fractions import Fraction
 from functools import cache
 from itertools import accumulate, chain, pairwise
 from math import lcm
@@ -36,10 +34,15 @@ from flue_py.core.usage import (
     UsageTotals,
 )
 from flue_py.errors import InvalidArgument, InvalidEntry, InvalidPrices, StoreWarning, shown
+from flue_py.lazy import expression, lazy_module
 from flue_py.system import in_full
 
 if TYPE_CHECKING:
+    import fractions
+
     from genai_prices.types import ModelInfo, ModelPrice
+else:
+    fractions = lazy_module("fractions")
 __all__ = ["PriceBook"]
 
 
@@ -105,7 +108,7 @@ class ModelRates(Frozen):
         return Cost(prompt, answered, read, written, upto[-1])
 
 
-def model_rates(exact: Mapping[str, Fraction], source: str) -> ModelRates:
+def model_rates(exact: Mapping[str, fractions.Fraction], source: str) -> ModelRates:
     """Return rates from exact prices by kind; ``input`` and ``output`` are required.
 
     A kind that is missing costs as the more general one: a cache read or write as input, a one-hour write as any write,
@@ -113,12 +116,12 @@ def model_rates(exact: Mapping[str, Fraction], source: str) -> ModelRates:
     """
     prices = dict(exact)
     for kind, general in _GENERAL.items():
-        prices.setdefault(kind, prices.get(general, Fraction(0)))
+        prices.setdefault(kind, prices.get(general, fractions.Fraction(0)))
     scale = lcm(*(price.denominator for price in prices.values()))
     return ModelRates(scale, source=source, **{kind: int(price * scale) for kind, price in prices.items()})
 
 
-def per_token(amount: Amount, tokens: int) -> Fraction:
+def per_token(amount: Amount, tokens: int) -> fractions.Fraction:
     """Return dollars per ``tokens`` tokens as exact picodollars per token. Raises `ValueError` if it is not a price."""
     if isinstance(amount, bool) or not isinstance(amount, (Decimal, int, float, str)):
         raise ValueError(f"{shown(amount)} is not a number of dollars")
@@ -129,7 +132,7 @@ def per_token(amount: Amount, tokens: int) -> Fraction:
         raise ValueError(f"{shown(amount)} is not a number of dollars") from error
     if not exact.is_finite() or not 0 <= exact <= _HIGHEST or (exact and exact.adjusted() < _FINEST):
         raise ValueError(f"{shown(amount)} is not a price; use a finite number of dollars from 0 to {_HIGHEST:,}")
-    return Fraction(exact) * PICODOLLARS_PER_DOLLAR / tokens
+    return fractions.Fraction(exact) * PICODOLLARS_PER_DOLLAR / tokens
 
 
 def read_rates(model: str, value: object, where: str, per: int = PER_MILLION) -> ModelRates:
@@ -157,7 +160,7 @@ def _checked_unit(tokens: object, where: str) -> int:
 
 
 def _rates(model: str, fields: Mapping[object, object], tokens: int, where: str) -> ModelRates:
-    rates: dict[str, Fraction] = {}
+    rates: dict[str, fractions.Fraction] = {}
     for name, amount in fields.items():
         kind = _KINDS.get(name) if isinstance(name, str) else None
         if kind is None:
@@ -264,7 +267,7 @@ class PublishedPrices:
     def _read(self, prices: dict[str, object], read: int) -> ModelRates | None:
         """Return the rates of a price for a call with ``read`` input tokens; None if input has no price."""
 
-        exact: dict[str, Fraction] = {"output": Fraction(0)}
+        exact: dict[str, fractions.Fraction] = {"output": fractions.Fraction(0)}
         for name, (kind, tokens) in _PUBLISHED_KINDS.items():
             amount = _amount(prices.get(name), read)
             if amount is not None:
@@ -609,7 +612,7 @@ _LEAST = (
 )
 """Models whose shortest prefix is another than that of their provider."""
 
-_GPT = re.compile(r"gpt-(1?\d)(?!\d)(?:-(\d{1,2})(?!\d))?")
+_GPT = expression(r"gpt-(1?\d)(?!\d)(?:-(\d{1,2})(?!\d))?")
 _OF_NEW_GPT = CacheRules(1_024, 128, 1_800, "openai")
 """GPT-5.6 and later, as above: 1,024 tokens, and 30 minutes after the last write or use (`30m` in openai 3.54)."""
 

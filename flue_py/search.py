@@ -17,7 +17,7 @@ from flue_py.core.json import Frozen, JsonValue, NamedTuple
 from flue_py.core.kinds import CUSTOM_MESSAGE, MESSAGE, SUMMARIES
 from flue_py.core.sessions import SessionInfo
 from flue_py.errors import InvalidArgument, shown
-from flue_py.lazy import lazy_module
+from flue_py.lazy import expression, lazy_module
 
 if TYPE_CHECKING:
     import regex
@@ -48,7 +48,7 @@ _ALONE += "\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff
 _ALONE += "\U00020000-\U0003ffff"
 _MARKS = "\u0300-\u036f\u0591-\u05bd\u064b-\u065f"
 # Most texts are ASCII, and this is several times as fast.
-_ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
+_ASCII_WORD = expression(r"[A-Za-z0-9]+")
 
 
 @cache
@@ -703,12 +703,12 @@ def _regex(text: str) -> Query:
     return Query("regex", _Pattern(pattern), "a regular expression is tried on every text")
 
 
-_IN_EXPRESSION = re.compile(
+_IN_EXPRESSION = expression(
     r"\\N\{[^}]*\}|\\.|\(\?#[^)]*\)|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])"
     r"|\{(?:\d+|\d*,\d*)\}|(?P<brace>\{)|(?P<comment>\#[^\n]*)|.",
     re.DOTALL,
 )
-_IN_SET = re.compile(r"\\.|(?P<open>\[)", re.DOTALL)
+_IN_SET = expression(r"\\.|(?P<open>\[)", re.DOTALL)
 
 
 def _as_re_reads_it(expression: str, *, is_verbose: bool) -> str:
@@ -729,7 +729,7 @@ def _as_re_reads_it(expression: str, *, is_verbose: bool) -> str:
     return _IN_EXPRESSION.sub(written, expression)
 
 
-_TOKEN = re.compile(r'\s*(?:(?P<open>\()|(?P<close>\))|(?P<not>-(?=[^\s-]))?"(?P<phrase>[^"]*)"|(?P<word>[^\s()"]+))')
+_TOKEN = expression(r'\s*(?:(?P<open>\()|(?P<close>\))|(?P<not>-(?=[^\s-]))?"(?P<phrase>[^"]*)"|(?P<word>[^\s()"]+))')
 
 
 class _Reader:
@@ -864,10 +864,10 @@ MOST_OF_TOOLS = 200_000
 
 # Written in one piece, or in lines of 60 to 76 characters as mail and certificates have it. The digit and both cases
 # keep long words and paths out; nobody looks for the middle of a text that this removes.
-_ENCODED = re.compile(r"(?:[A-Za-z0-9+/_-]{60,}[\r\n]{0,2}){2,}[A-Za-z0-9+/_-]*={0,2}|[A-Za-z0-9+/_-]{200,}={0,2}")
-_DIGIT, _LOWER, _UPPER = re.compile(r"\d"), re.compile(r"[a-z]"), re.compile(r"[A-Z]")
+_ENCODED = expression(r"(?:[A-Za-z0-9+/_-]{60,}[\r\n]{0,2}){2,}[A-Za-z0-9+/_-]*={0,2}|[A-Za-z0-9+/_-]{200,}={0,2}")
+_DIGIT, _LOWER, _UPPER = expression(r"\d"), expression(r"[a-z]"), expression(r"[A-Z]")
 _SHORTEST_RUN = 60
-_BETWEEN = re.compile(r"[/_-]")
+_BETWEEN = expression(r"[/_-]")
 _MOST_BETWEEN = 12
 """Paths have one of these signs in so many characters; encoded text has one in 32 at most."""
 _TEXTS_DEEPEST = 40

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import gc
 import os
-import re
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -24,7 +23,7 @@ from msgspec.structs import replace
 from flue_py import errors
 from flue_py.core.json import Frozen
 from flue_py.errors import FlueError, InvalidArgument
-from flue_py.lazy import lazy_module
+from flue_py.lazy import expression, lazy_module
 from flue_py.system import in_full, read_beginning
 
 if TYPE_CHECKING:
@@ -279,7 +278,7 @@ _COMMANDS = {
 _SAME = frozenset(
     ["verify", "salvage", "backup", "undo", "redo", "exclude", "pin", "fork", "migrate", "compact", "recall"]
 )
-_CALL = re.compile(r"\b(?:store\.|session\.|flue_py\.|await )*([a-z_]+)\(\)")
+_CALL = expression(r"\b(?:store\.|session\.|flue_py\.|await )*([a-z_]+)\(\)")
 
 
 def in_commands(message: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
@@ -36,7 +35,7 @@ from flue_py.core.kinds import Shape, message_text
 from flue_py.core.ledger import BRANCH_STATES, DIMENSIONS, BranchState, Dimension, UsageRow, usage_report
 from flue_py.core.sessions import ORDERS, STORED, LeafChoice, Scalar, SessionInfo, SessionKind, SessionOrder, TaskLink
 from flue_py.errors import AmbiguousId, ArtifactNotFound, FlueError, InvalidArgument, SessionNotFound, damaged_session
-from flue_py.lazy import lazy_module
+from flue_py.lazy import expression, lazy_module
 from flue_py.render import views
 from flue_py.render.lines import (
     Cost,
@@ -53,13 +52,13 @@ from flue_py.render.lines import (
     text_of,
     without_program_rows,
 )
-from flue_py.search import DEFAULT_PARTS, PARTS, How, Part
 from flue_py.sessions.handle import forks_seen, listed_sessions, names_of
 from flue_py.sessions.money import listed_rows
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 if TYPE_CHECKING:
+    from flue_py import search as search_values
     from flue_py.agents import conversation
     from flue_py.context import request as explained
     from flue_py.context import settings
@@ -67,7 +66,7 @@ if TYPE_CHECKING:
     from flue_py.context.request import ContextRequest
     from flue_py.db import migrate
     from flue_py.render import transcript
-    from flue_py.search import SearchAnswer
+    from flue_py.search import How, Part, SearchAnswer
     from flue_py.sessions import housekeeping
 else:
     explained = lazy_module("flue_py.context.request")
@@ -76,6 +75,7 @@ else:
     transcript = lazy_module("flue_py.render.transcript")
     conversation = lazy_module("flue_py.agents.conversation")
     housekeeping = lazy_module("flue_py.sessions.housekeeping")
+    search_values = lazy_module("flue_py.search")
 
 _NO_TURNS = "there are no turns yet"
 
@@ -411,7 +411,7 @@ _OPTIONS = {
     "tool": "leave out --tool",
     "since": "leave out --since",
     "until": "leave out --until",
-    "parts": "--in " + ",".join(PARTS),
+    "parts": "--in messages,tools,thinking,titles,summaries",
     "substring": "--substring",
 }
 _INDEXING = "indexing once, about half the size of the text"
@@ -427,7 +427,7 @@ _OTHER_NAMES = {"tool": "toolResult", "result": "toolResult"}
     "--in",
     "parts",
     metavar="PART,...",
-    help=f"Search these parts (default: {','.join(DEFAULT_PARTS)}; there is also thinking).",
+    help="Search these parts (default: messages,tools,titles,summaries; there is also thinking).",
 )
 @click.option("--session", "sessions", type=cli.SESSION, multiple=True, help="Only this session, with its tasks.")
 @click.option("--exclude-session", "exclude", type=cli.SESSION, multiple=True, help="Not in this session.")
@@ -510,10 +510,10 @@ def _parts(text: str | None) -> list[Part] | None:
     if text is None:
         return None
     names = [name.strip() for name in text.split(",") if name.strip()]
-    part_names: dict[str, Part] = {part: part for part in PARTS}
+    part_names: dict[str, Part] = {part: part for part in search_values.PARTS}
     for name in names:
         if name not in part_names:
-            raise InvalidArgument(f"--in: {name!r} is no part; give some of {', '.join(PARTS)}")
+            raise InvalidArgument(f"--in: {name!r} is no part; give some of {', '.join(search_values.PARTS)}")
     return [part_names[name] for name in names]
 
 
@@ -1127,7 +1127,7 @@ Steps: TypeAlias = Callable[[str], tuple[Line, Line, Line]]
 _ALL = "    (all commands: flue-py --help)"
 _LONGEST_PATH = 400
 _ID = 8
-_PLAIN = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.:-]*")
+_PLAIN = expression(r"[0-9A-Za-z][0-9A-Za-z_.:-]*")
 
 
 def print_next_steps(place: Place, *, is_typed: bool) -> int:

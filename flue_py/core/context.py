@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from bisect import bisect_left, bisect_right
 from collections import Counter as collection_Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -74,7 +73,7 @@ from flue_py.core.usage import (
     read_reported,
 )
 from flue_py.errors import CorruptStore, InvalidArgument, InvalidEntry, shown
-from flue_py.lazy import lazy_module
+from flue_py.lazy import expression, lazy_module
 
 if TYPE_CHECKING:
     from flue_py.core import messages
@@ -585,7 +584,7 @@ USUAL_WINDOW = 200_000
 
 _FAILED = ("aborted", "error")
 _KIND = attrgetter("entry.kind")
-_RELEASE = re.compile(r"[-@](?:20\d\d-?[01]\d-?[0-3]\d|latest)\Z")
+_RELEASE = expression(r"[-@](?:20\d\d-?[01]\d-?[0-3]\d|latest)\Z")
 
 
 class Counter(Protocol):
@@ -997,7 +996,7 @@ TRAITS = KnownTraits()
 # before the first of these answers are part of it.
 
 PREVIEW_CHARACTERS = 80
-_NUMBER = re.compile(r"-?[0-9]+")
+_NUMBER = expression(r"-?[0-9]+")
 _MOST_DIGITS = 18
 
 

@@ -6,7 +6,6 @@ entries costs no parsing and a caller's change of a decoded value reaches nobody
 
 from __future__ import annotations
 
-import re
 import sys
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
@@ -46,7 +45,7 @@ from flue_py.core.usage import (
     with_words_for_numbers,
 )
 from flue_py.errors import CorruptStore, InvalidArgument, InvalidEntry, shown
-from flue_py.lazy import lazy_module
+from flue_py.lazy import expression, lazy_module
 
 if TYPE_CHECKING:
     from flue_py.core import messages
@@ -70,7 +69,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _FIRST_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 _LAST_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
-_KIND = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}")
+_KIND = expression(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}")
 
 
 def to_microseconds(moment: datetime) -> int:
@@ -710,7 +709,7 @@ _SAID: Mapping[str | None, JsonObject] = {role: {"role": role} for role in ("use
 CALLS = '"toolCall"'
 """A text in the payload of each message that calls a tool, and of others that quote it."""
 _ANSWERS = '"toolCallId":'
-_ANSWERED = re.compile(r'"toolCallId":"([^"\\]+)"')
+_ANSWERED = expression(r'"toolCallId":"([^"\\]+)"')
 
 
 def undecoded_exchange(entry: Entry) -> JsonObject | None:

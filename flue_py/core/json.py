@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from msgspec.json import Decoder
 
 from flue_py.errors import CorruptStore, InvalidEntry, shown
-from flue_py.lazy import lazy_module
+from flue_py.lazy import expression, lazy_module
 
 if TYPE_CHECKING:
     from typing import NamedTuple as NamedTuple  # noqa: PLC0414 - others take it from here
@@ -53,8 +53,8 @@ _AT_ONCE = 1 << 16
 _CONTAINER_BYTES = 232
 _VALUE_BYTES = 64
 _STRING_TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_STRING = re.compile(_STRING_TEXT, re.DOTALL)
-_PIECE = re.compile(rb'(?:[^"]{1,4096}+|%b){1,1024}+' % _STRING_TEXT, re.DOTALL)
+_STRING = expression(_STRING_TEXT, re.DOTALL)
+_PIECE = expression(rb'(?:[^"]{1,4096}+|%b){1,1024}+' % _STRING_TEXT, re.DOTALL)
 
 
 def inflate(packed: bytes, most: int) -> bytes | None:
@@ -97,7 +97,7 @@ def json_weight(text: bytes | bytearray) -> int:
     return containers * _CONTAINER_BYTES + values * _VALUE_BYTES
 
 
-_WIDE, _HALF_WIDE = re.compile(rb"[\xf0-\xff]"), re.compile(rb"[\xc4-\xff]")
+_WIDE, _HALF_WIDE = expression(rb"[\xf0-\xff]"), expression(rb"[\xc4-\xff]")
 _CONTINUING = bytes(range(0x80, 0xC0))
 
 
@@ -122,7 +122,7 @@ def memory_of_utf8(data: bytes | bytearray, start: int, end: int) -> int:
 SHORTEST = 16_384
 """How many characters of base64 are cut out: below that, a row of its own costs more than it saves."""
 
-_RUN = re.compile(rb"[A-Za-z0-9+/]+")
+_RUN = expression(rb"[A-Za-z0-9+/]+")
 _OF_NUMBERS = b"0123456789eE+"
 """The characters of base64 that a JSON number has, too."""
 
@@ -490,7 +490,7 @@ def utf16_length(text: str) -> int:
 
 PropertyValue: TypeAlias = "JsonValue | Mapping[str, JsonValue]"
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = expression("[\ud800-\udfff]")
 _EXACT_INTEGERS = 2**53
 _ARRAY_INDEX_LIMIT = 2**32 - 1
 

@@ -26,6 +26,7 @@ from flue_py.core.json import (
     utf16_length,
 )
 from flue_py.errors import InvalidEntry
+from flue_py.lazy import expression
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The reference's estimate of how many tokens a message takes: its UTF-16 code units divided by four.
@@ -566,7 +567,7 @@ def _mark_of(message: Mapping[str, JsonValue]) -> str:
 # Agents tell their model many things in the user's name. None of it is a title, and a message of nothing
 # else does not begin a turn. This is the one place that knows how such texts look, whichever program wrote them.
 
-_TAG = re.compile(
+_TAG = expression(
     r"<(?P<name>(?:[\w.-]+[ _-])?"
     r"(?:context|instructions?|reminders?|details|hook|notifications?|caveat|stdout|stderr|mode)"
     r"|command-(?:name|message|args|contents)|bash-input|user-memory-input|turn_aborted|user_shell_command|model_switch"
@@ -578,18 +579,18 @@ _TAG = re.compile(
 )
 """The first tag of a block that a program wrote; the block ends with the same name."""
 
-_DOUBTFUL = re.compile(r"<(?:context|instructions?|details|reminders?|notifications?|caveat|mode)>", re.IGNORECASE)
+_DOUBTFUL = expression(r"<(?:context|instructions?|details|reminders?|notifications?|caveat|mode)>", re.IGNORECASE)
 """Those of them that people write as well, around their words."""
 
-_WRAPPED = re.compile(
+_WRAPPED = expression(
     r"<(?P<name>user_query|user_message|user_input|task|feedback|answer)(?: mode=[^<>]*)?>", re.IGNORECASE
 )
 """The tag around a person's words, if a program put one there."""
 
-_LINE = re.compile(r"(?:Caveat:|\[Request interrupted by user)[^\n]*")
+_LINE = expression(r"(?:Caveat:|\[Request interrupted by user)[^\n]*")
 """The beginning of a line that a program wrote."""
 
-_SURE_LINE = re.compile(r"(?:Caveat: The messages below|\[Request interrupted by user)[^\n]*")
+_SURE_LINE = expression(r"(?:Caveat: The messages below|\[Request interrupted by user)[^\n]*")
 """The same, of a line that nobody else begins so."""
 
 _WHOLE: Mapping[str, str] = {
@@ -603,17 +604,17 @@ _WHOLE: Mapping[str, str] = {
 }
 """How messages begin that a program wrote whole, and their names."""
 
-_COMMAND = re.compile(r"/[A-Za-z][\w:.-]*(?=\s|$)")
+_COMMAND = expression(r"/[A-Za-z][\w:.-]*(?=\s|$)")
 """A command of a program, such as ``/compact``; a path has a slash behind its first name."""
 
-_RULES = re.compile(r"# (AGENTS|CLAUDE|GEMINI)\.md instructions\b")
+_RULES = expression(r"# (AGENTS|CLAUDE|GEMINI)\.md instructions\b")
 _END_OF_RULES = "</INSTRUCTIONS>"
 _IDE = "# Context from my IDE setup:"
 _TYPED = "command"
-_PARTS_OF_NAME = re.compile("[ _-]")
-_END_OF_IDE = re.compile(r"^## My request for [^\n:]*:[ \t]*", re.MULTILINE)
+_PARTS_OF_NAME = expression("[ _-]")
+_END_OF_IDE = expression(r"^## My request for [^\n:]*:[ \t]*", re.MULTILINE)
 _FIRST_SIGNS = frozenset("</[#CTB")
-_WORDS_IN_PAYLOAD = re.compile(
+_WORDS_IN_PAYLOAD = expression(
     r'{"role":"user","content":(?:"|\[{"type":"text","text":")(?!You are continuing )[^\s"\\</\[#CTB]'
 )
 """How the payload of a message of the user begins that a person began: with none of `_FIRST_SIGNS`."""
@@ -773,7 +774,7 @@ PREVIEW_LENGTH = 120
 _PREVIEW_SEARCHED = 4000
 
 
-_HEADING = re.compile(r"#{1,6}\s+(.*?)[\s#]*\Z")
+_HEADING = expression(r"#{1,6}\s+(.*?)[\s#]*\Z")
 
 
 def message_preview(text: str) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -57,6 +56,7 @@ from flue_py.core.usage import (
     picodollars_to_usd,
 )
 from flue_py.errors import CorruptStore, FixTheCall, InvalidArgument, InvalidEntry, SessionNotFound, shown
+from flue_py.lazy import expression
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Ids that are made from the names of a thing, so that the same thing always has the same one.
@@ -587,7 +587,7 @@ def is_storable(text: str) -> bool:
     return "\0" not in text and (text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text))
 
 
-_CONTROLS = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_CONTROLS = expression("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Control characters other than tab and line ends; a person does not type them into a name."""
 
 
@@ -1345,7 +1345,7 @@ Scalar: TypeAlias = str | int | float | bool | None
 
 _LISTING_LARGEST = 2**63
 # Characters that every JSON encoder writes as they are.
-_PLAIN = re.compile(r"[0-9A-Za-z_.,:;@ +-]+")
+_PLAIN = expression(r"[0-9A-Za-z_.,:;@ +-]+")
 _LOWER = str.maketrans({chr(code): chr(code + 32) for code in range(ord("A"), ord("Z") + 1)})
 
 

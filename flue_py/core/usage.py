@@ -6,7 +6,6 @@ every sum and difference is exact.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Context, Decimal, InvalidOperation
 from enum import Enum, auto
@@ -31,7 +30,7 @@ from flue_py.core.json import (
 )
 from flue_py.core.kinds import adds_usage
 from flue_py.errors import InvalidEntry, shown
-from flue_py.lazy import lazy_module
+from flue_py.lazy import expression, lazy_module
 
 if TYPE_CHECKING:
     import difflib
@@ -455,7 +454,7 @@ QUERIES = "web_search_requests"
 """The term of a number of queries, if the number that is billed is absent: the provider says which that is."""
 BILLED_BY_QUERY = frozenset({"anthropic", "openai", "openrouter"})
 
-ALWAYS_SEARCHES = re.compile(r"(?:^|/)gpt-[^/]*-search(?:-|$)")
+ALWAYS_SEARCHES = expression(r"(?:^|/)gpt-[^/]*-search(?:-|$)")
 """Models of OpenAI that search for each answer, for a fee that no usage of theirs reports."""
 
 MODALITIES = {
@@ -1135,7 +1134,7 @@ def _picodollars(value: JsonValue) -> int | None:
     return usd_to_picodollars(value) if printed is None else printed
 
 
-_WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=\d+[mh](?:[A-Z]|$))")
+_WORD_START = expression(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=\d+[mh](?:[A-Z]|$))")
 
 
 @lru_cache(maxsize=256)
@@ -1167,7 +1166,7 @@ SEVERAL_MODELS = ("models", "several")
 """The term of a call that several models answered, of which the ledger has one row."""
 
 _LEDGER_NAME = 160
-_TAG = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}")
+_TAG = expression(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}")
 _OUTCOMES = {"error": "failed", "aborted": "aborted"}
 
 

@@ -23,7 +23,7 @@ from flue_py.core.json import Frozen, NamedTuple
 from flue_py.core.sessions import Expected, OnConflict, Seen, Stored
 from flue_py.core.usage import Paid, UsageTotals
 from flue_py.db.waiting import ON_LOOP, Loop, Promise, Waiting, given
-from flue_py.lazy import lazy_module
+from flue_py.lazy import expression, lazy_module
 
 if TYPE_CHECKING:
     import asyncio
@@ -276,7 +276,7 @@ Reader: TypeAlias = Callable[[Row], R]
 Durability: TypeAlias = Literal["full", "normal"]
 """Whether a commit waits until the disk has it, or a crash of the machine may take the last ones."""
 
-_PARAMETER = re.compile(r"(?<!:):([a-z_0-9]+)")
+_PARAMETER = expression(r"(?<!:):([a-z_0-9]+)")
 
 
 # Parameters that are numbers, in any statement; some are bytes, and all others texts.

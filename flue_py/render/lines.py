@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -17,7 +16,7 @@ from flue_py.core.context import begins_turn
 from flue_py.core.entries import Entry, Exclusion
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.usage import picodollars_to_usd
-from flue_py.lazy import lazy_module
+from flue_py.lazy import expression, lazy_module
 
 if TYPE_CHECKING:
     from flue_py.render import tools
@@ -409,7 +408,7 @@ def counted(number: int, singular: str, many: str | None = None) -> str:
     return f"{number:,} {singular if number == 1 else many or singular + 's'}"
 
 
-_PART = re.compile(r":\d+\Z")
+_PART = expression(r":\d+\Z")
 
 
 def shortest_ids(ids: Sequence[str], least: int = 6, most: int = 16) -> dict[str, str]:

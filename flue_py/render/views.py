@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
@@ -35,7 +34,7 @@ from flue_py.core.sessions import (
     VerifyReport,
 )
 from flue_py.core.usage import Usage, UsageWindow, known_cost, picodollars_to_usd, program_of
-from flue_py.lazy import lazy_module
+from flue_py.lazy import expression, lazy_module
 from flue_py.render.lines import (
     COST_WIDTH,
     DIFF_STYLES,
@@ -858,7 +857,7 @@ def event_row(event: SessionEvent) -> JsonObject:
 # ---------------------------------------------------------------------------------------------------------------------
 # Sessions as people list them: what each is about, where, with which model, when, how much.
 
-_DATED = re.compile(r"[-@_]?(20\d{2}-?\d{2}-?\d{2})$")
+_DATED = expression(r"[-@_]?(20\d{2}-?\d{2}-?\d{2})$")
 _COLUMNS = ("session", "active", "msgs", "$", "project", "model", "title")
 _RIGHT = frozenset({2, 3})
 _NARROW, _NAMES = 80, 10

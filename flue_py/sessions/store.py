@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from datetime import datetime
@@ -65,7 +64,7 @@ from flue_py.errors import (
     StoreClosed,
     shown,
 )
-from flue_py.lazy import lazy_module
+from flue_py.lazy import expression, lazy_module
 from flue_py.prices import NO_PRICER, CallPricer, PricesChoice, choose_prices
 from flue_py.sessions import handle
 from flue_py.sessions.erase import StoreErasure
@@ -422,7 +421,7 @@ class Looking:
 # Memories: facts that agents keep from one session to the next, as documents of the store.
 
 REPL = "repl"
-_SPACE = re.compile(r"repl|agents/.+")
+_SPACE = expression(r"repl|agents/.+")
 _REMEMBERING_PAGE = 100
 
 

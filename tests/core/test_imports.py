@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 import sys
 import typing
 from typing import ClassVar
@@ -13,7 +14,7 @@ from msgspec import convert, field
 from msgspec.structs import force_setattr, replace
 
 from flue_py.core.json import Frozen, NamedTuple, Selective
-from flue_py.lazy import lazy_module
+from flue_py.lazy import expression, lazy_module
 
 # -- Modules that are imported when something of them is first used -----------------------------------------------
 
@@ -32,6 +33,16 @@ def test_a_module_or_a_name_that_is_not_there_is_told_at_its_use() -> None:
         _ = lazy_module("json").nothing
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         _ = lazy_module("no_such_module").anything
+
+
+def test_an_expression_is_compiled_at_its_first_use_and_has_the_methods_of_a_pattern() -> None:
+    broken = expression("(")
+    with pytest.raises(re.error, match="unterminated"):
+        broken.search("a")
+    words, compiled = expression("(?P<word>[a-z]+)", re.IGNORECASE), re.compile("(?P<word>[a-z]+)", re.IGNORECASE)
+    assert words.findall("Ab cd") == ["Ab", "cd"]
+    assert (words.pattern, words.flags, words.groupindex) == (compiled.pattern, compiled.flags, compiled.groupindex)
+    assert expression(b"[0-9]").sub(b"n", b"a1") == b"an"
 
 
 # -- Frozen values: compared, hashed, shown and copied by their fields, and changed by nothing --------------------

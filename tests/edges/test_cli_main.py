@@ -43,7 +43,8 @@ def test_help_imports_nothing_heavy() -> None:
 
 NEEDED_BY_NONE = (
     "asyncio", "aiosqlite", "alembic", "anyio", "difflib", "greenlet", "pydantic", "pydantic_core", "rich",
-    "sqlalchemy", "flue_py.core.trees", "flue_py.formats.pi", "flue_py.db.ops.transfer", "flue_py.db.ops.verify",
+    "sqlalchemy", "fractions", "flue_py.core.trees", "flue_py.formats.pi", "flue_py.db.ops.transfer",
+    "flue_py.db.ops.verify", "flue_py.search",
 )  # fmt: skip
 """What no command that reads has to import where its output is a pipe."""
 

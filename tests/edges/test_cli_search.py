@@ -11,6 +11,7 @@ import pytest
 import flue_py.sync
 from flue_py.cli import command as command_module
 from flue_py.cli.command import Tell
+from flue_py.search import DEFAULT_PARTS
 from tests.edges.cli_runs import Flue
 from tests.tables import inputs
 
@@ -95,6 +96,8 @@ def test_no_hit_says_what_else_there_is(flue: Flue) -> None:
         "not tried: leave out --scope; --in messages,tools,thinking,titles,summaries; --substring",
         "searched 1 entry of 1 session up to revision 1, in messages, tools, titles, summaries; not in thinking",
     ]
+    written = "".join(flue.run("search", "--help").output.split())
+    assert f"(default:{','.join(DEFAULT_PARTS)};thereisalsothinking)" in written
 
 
 @inputs(
