@@ -92,7 +92,7 @@ def _part(kind: str, texts: list[str], *, is_complete: bool) -> Iterator[JsonObj
         yield {"type": kind, "text": text, "complete": is_complete}
 
 
-def parse_aider(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.ParsedSession | None:
+def parse_aider(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.SessionPart | None:
     """Return the session of a row about it and its parts; None if it says nothing. O(rows)."""
     about = rows[0].fields
     started, folder = kit.one_text(about.get("started")), kit.one_text(about.get("cwd"))

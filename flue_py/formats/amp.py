@@ -46,7 +46,7 @@ def looks_like_amp(head: bytes, path_name: str = "") -> bool:
     return bool(_SIGN.match(head.removeprefix(b"\xef\xbb\xbf")))
 
 
-def parse_amp(data: bytes, name: str = "the file") -> tuple[kit.ParsedSession, ...]:
+def parse_amp(data: bytes, name: str = "the file") -> tuple[kit.SessionPart, ...]:
     """Return the session in a thread. Raises `UnreadableFile` if the document is none. O(size)."""
     notes = kit.Notes("item")
     document = kit.read_object(data, notes, name)

@@ -96,7 +96,7 @@ def before_cline(path: Path, reader: ClineReader, lines: object) -> Iterator[Non
     return iter(())
 
 
-def parse_cline(data: bytes, name: str, path: str, beside: Mapping[str, bytes]) -> kit.ParsedSession:
+def parse_cline(data: bytes, name: str, path: str, beside: Mapping[str, bytes]) -> kit.SessionPart:
     """Return the session in a document, given its path and the files beside it. Raises `UnreadableFile`. O(size)."""
     notes, values = kit.Notes("item"), dict[str, JsonValue]()
     for kind, raw in beside.items():
@@ -109,7 +109,7 @@ def parse_cline(data: bytes, name: str, path: str, beside: Mapping[str, bytes]) 
     return _session(kit.read_object(data, notes, name), name, values, notes)
 
 
-def _session(document: JsonObject, name: str, beside: JsonObject, notes: kit.Notes) -> kit.ParsedSession:
+def _session(document: JsonObject, name: str, beside: JsonObject, notes: kit.Notes) -> kit.SessionPart:
     """Return a session of the command line."""
     session_id, header = document.get("sessionId"), fields_of(beside.get("header"))
     if not kit.is_name(session_id) or not isinstance(document.get("messages"), list):
@@ -133,7 +133,7 @@ def _session(document: JsonObject, name: str, beside: JsonObject, notes: kit.Not
     return replace(parsed, name=title if not is_made else None)
 
 
-def _task(items: kit.Items, name: str, path: str, beside: JsonObject, notes: kit.Notes) -> kit.ParsedSession:
+def _task(items: kit.Items, name: str, path: str, beside: JsonObject, notes: kit.Notes) -> kit.SessionPart:
     """Return a task of an extension. Its id is the name of its folder."""
     folder, about = PurePath(path).parent.name, fields_of(beside.get("task"))
     session_id = folder if kit.is_name(folder) else kit.list_session_id(FORMAT, name, items)
@@ -204,7 +204,7 @@ class _Reading(Struct):
     entries: dict[int, list[str]] = field(default_factory=dict)
     earlier: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def parsed(self, name: str, parent: JsonValue, about: JsonObject, title: str, cwd: JsonValue) -> kit.ParsedSession:
+    def parsed(self, name: str, parent: JsonValue, about: JsonObject, title: str, cwd: JsonValue) -> kit.SessionPart:
         """Return the session, as the task of a ``parent`` if there is one, with the fields beside its messages."""
         chain, task = self.chain, None
         sizes = {key: len(kit.plain_entry(FORMAT, value).payload) for key, value in about.items()}

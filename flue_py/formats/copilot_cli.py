@@ -140,7 +140,7 @@ class CopilotCliReader(kit.RowReader):
     def _part(self, key: str, agent: _Agent) -> kit.SessionPart:
         about, is_main = self.workspace, key == _MAIN
         title, is_named = about.get("name") or about.get("summary"), about.get("user_named") == "true"
-        parsed = agent.chain.parsed(
+        part = agent.chain.parsed(
             FORMAT,
             self._name,
             {"start": self._start} if is_main and self._start else {},
@@ -151,7 +151,7 @@ class CopilotCliReader(kit.RowReader):
             parent=agent.parent,
         )
         name, calls = title if is_main and is_named else None, tuple(call for call, _ in agent.calls.values())
-        return replace(kit.whole_session(parsed), completed_us=agent.completed_us, name=name, calls=calls)
+        return replace(part, completed_us=agent.completed_us, name=name, calls=calls)
 
     # the rows
 

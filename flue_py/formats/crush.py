@@ -207,7 +207,7 @@ def _call(session: JsonObject, session_id: str) -> tuple[PaidCall, ...]:
     return (replace(call_of(read_reported({"cost": {"total": cost}}), call_id=name), replaces=(name,)),)
 
 
-def parse_crush(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.ParsedSession | None:
+def parse_crush(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.SessionPart | None:
     """Return the session of some rows (see `ParseRows`)."""
     first, about = rows[0], without(rows[0].fields, "type", "is_lost")
     session_id = about.get("id")

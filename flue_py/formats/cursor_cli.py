@@ -279,7 +279,7 @@ def _result_of(part: JsonObject) -> JsonObject:
     return {**said, "isError": part["isError"]} if isinstance(part.get("isError"), bool) else said
 
 
-def parse_cursor_cli(rows: list[kit.Row], notes: kit.Notes, _take_all: bool) -> kit.ParsedSession | None:
+def parse_cursor_cli(rows: list[kit.Row], notes: kit.Notes, _take_all: bool) -> kit.SessionPart | None:
     """Return the chat of some rows (see `ParseRows`)."""
     first = rows[0].fields
     store, meta = fields_of(first.get("store")), fields_of(first.get("meta"))

@@ -79,8 +79,8 @@ class DroidReader(kit.RowReader):
         about: JsonObject = {"start": self._start, **({"settings": self.settings} if self.settings else {})}
         title = kit.one_text(self._start.get("sessionTitle")) or kit.one_text(self._start.get("title"))
         names: kit.SessionFields = {"auto_title": title, "cwd": self._start.get("cwd"), "created_us": self._created_us}
-        parsed = self._chain.parsed(FORMAT, self._name, about, **names)
-        return [replace(kit.whole_session(parsed), calls=self._calls(self._chain.session_id))]
+        part = self._chain.parsed(FORMAT, self._name, about, **names)
+        return [replace(part, calls=self._calls(self._chain.session_id))]
 
     def _begin(self, row: kit.Row) -> str:
         names = (row.fields.get("id") if row.type == _START else None, self._name.rpartition("/")[2])

@@ -210,7 +210,7 @@ def looks_like_flue(first_bytes: bytes, path: str) -> bool:
     return b'"version":3' in head and b'"entries":[' in head and b'"type":"session"' not in head[:200]
 
 
-def parse_flue(data: bytes, name: str = "the file") -> Sequence[kit.ParsedSession]:
+def parse_flue(data: bytes, name: str = "the file") -> Sequence[kit.SessionPart]:
     """Return the session of a document. Its id is derived from the file's name, since the document has none.
 
     Raises `UnreadableFile`. Cost: O(size).
@@ -245,12 +245,10 @@ def parse_flue(data: bytes, name: str = "the file") -> Sequence[kit.ParsedSessio
         for task in task_references(document.metadata)
         if kit.is_name(child := session_of(task.storage_key)) and (not task.task_id or kit.is_name(task.task_id))
     ]
-    return [
-        kit.ParsedSession(
-            FORMAT, str(VERSION), session, document.entries, document.leaf_id, lines, notes.report(),
-            parent=parent, tasks=tuple(tasks), restates=True,
-        )
-    ]  # fmt: skip
+    part = kit.whole_part(
+        FORMAT, str(VERSION), session, document.entries, document.leaf_id, lines, notes.report()
+    )  # fmt: skip
+    return [replace(part, parent=parent, tasks=tuple(tasks), restates=True)]
 
 
 read_flue = partial(kit.DocumentReader, parse_flue)

@@ -47,7 +47,7 @@ def looks_like_fuseraft_repl(head: bytes, path_name: str = "") -> bool:
     return is_ours or bool(re.search(r"repl-[^/]*\.json$", path_name))
 
 
-def parse_fuseraft_repl(data: bytes, name: str = "the file") -> tuple[kit.ParsedSession, ...]:
+def parse_fuseraft_repl(data: bytes, name: str = "the file") -> tuple[kit.SessionPart, ...]:
     """Return the session in a REPL snapshot. ``name`` is that of the file in errors and metadata.
 
     Raises `UnreadableFile` if it is not such an object; every other fault is in the report. O(size).
@@ -177,7 +177,7 @@ def looks_like_fuseraft_run(head: bytes, path_name: str = "") -> bool:
     return bool(_HEAD.match(head)) and bool(_READ_RUN_OURS.search(outside)) and b'"History"' not in outside
 
 
-def parse_fuseraft_run(data: bytes, name: str = "the file") -> tuple[kit.ParsedSession, ...]:
+def parse_fuseraft_run(data: bytes, name: str = "the file") -> tuple[kit.SessionPart, ...]:
     """Return the session in a run checkpoint. ``name`` is that of the file in errors and metadata.
 
     Raises `UnreadableFile` if it is not such an object, or its id is not eight hex characters;

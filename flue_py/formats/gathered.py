@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from base64 import b64encode
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from hashlib import blake2b
@@ -27,8 +27,8 @@ SESSION = "session"
 MOST_BYTES = 1 << 28
 """How much of a file beside another one is read."""
 
-ParseRows: TypeAlias = "Callable[[list[kit.Row], kit.Notes, bool], kit.ParsedSession | kit.SessionPart | None]"
-"""Given the rows of a session and its notes: the session; None for one that says nothing.
+ParseRows: TypeAlias = "Callable[[list[kit.Row], kit.Notes, bool], kit.SessionPart | Sequence[kit.SessionPart] | None]"
+"""Given the rows of a session and its notes: the session, or its parts; None for one that says nothing.
 
 If the third is true, messages that may not be complete are taken; otherwise they are held back, and noted.
 """
@@ -230,13 +230,9 @@ class GatheredReader(kit.RowReader):
         if report.held_back and not is_last:
             return False
         self._reports.append(report)
-        if isinstance(parsed, kit.SessionPart):
-            self._parts.append(parsed)
-            self.ready += len(parsed.entries)
-        elif parsed is not None:
-            part = replace(kit.whole_session(parsed), holds_back=report.held_back > 0)
-            self._parts += [part, *([parsed.payer] if parsed.payer is not None else [])]
-            self.ready += len(parsed.entries)
+        parts = [parsed] if isinstance(parsed, kit.SessionPart) else parsed or ()
+        self._parts += [replace(part, holds_back=part.holds_back or report.held_back > 0) for part in parts]
+        self.ready += sum(len(part.entries) for part in parts)
         return True
 
     def take(self) -> list[kit.SessionPart]:

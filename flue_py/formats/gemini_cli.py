@@ -255,9 +255,9 @@ class GeminiCliReader(kit.RowReader):
         hashed = {sha256(one.encode(errors="replace")).hexdigest(): one for one in folders}
         title, cwd = about.get("summary") or None, hashed.get(str(about.get("projectHash")))
         names: kit.SessionFields = {"auto_title": title, "cwd": cwd, "created_us": moment, "parent": parent}
-        parsed = tree.chain.parsed(FORMAT, self._name, {"session": about}, **names)
-        self._part = replace(kit.whole_session(replace(parsed, earlier=tree.earlier)), began=tree.began)
-        self.ready = len(parsed.entries)
+        part = tree.chain.parsed(FORMAT, self._name, {"session": about}, **names)
+        self._part = replace(part, earlier=tree.earlier, began=tree.began)
+        self.ready = len(part.entries)
 
     def _read_saved(self, raw: bytes) -> None:
         """Read a saved chat: the contents that were sent, without ids, times and usage."""
@@ -277,8 +277,7 @@ class GeminiCliReader(kit.RowReader):
         about: JsonObject = {"document": items.beside} if items.beside else {}
         tag = kit.one_text(unquote(self._name.removesuffix(".json").removeprefix(_CHECKPOINT)))
         if chain.entries:
-            parsed = chain.parsed(FORMAT, self._name, about, cwd=self.folder)
-            self._part = kit.whole_session(replace(parsed, name=tag or None))
+            self._part = replace(chain.parsed(FORMAT, self._name, about, cwd=self.folder), name=tag or None)
             self.ready = len(chain.entries)
 
     def _rows(self, raw: bytes) -> Iterable[tuple[int, JsonObject]]:

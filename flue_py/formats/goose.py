@@ -295,7 +295,7 @@ def _call_id(call: JsonObject) -> str:
     return made_id(FORMAT, str(call.get("session_id")), "call", str(call.get("id")))
 
 
-def parse_goose(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.ParsedSession | None:
+def parse_goose(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.SessionPart | None:
     """Return the session of some rows (see `ParseRows`)."""
     first, about = rows[0], without(rows[0].fields, "type", "place", "parent")
     session_id, parent_id = about.get("id"), rows[0].fields.get("parent")

@@ -297,7 +297,7 @@ def _part(value: JsonValue) -> JsonValue:
     return {"type": "image_url", "image_url": only(image, "url")} if image else value
 
 
-def parse_kimi(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -> kit.ParsedSession | None:
+def parse_kimi(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -> list[kit.SessionPart]:
     """Return the session of the rows of an agent.
 
     The rows of an answer that is not over are held back, and noted, unless ``take_all``.
@@ -311,7 +311,7 @@ def parse_kimi(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -> kit
     began_us, version = kit.read_moment(rows[0].fields.get("created_at")), _text(rows[0].fields, "protocol_version")
     root = session_id = name if kit.is_name(name) else made_id(FORMAT, file, str(began_us))
     notes.left_out["is about the session"] += 1 + bool(about)
-    parent, payer, main = None, None, state
+    parent, main = None, state
     if kit.is_name(agent) and agent != "main":
         above = fields_of(fields_of(state.get("agents")).get(agent)).get("parentAgentId")
         parent = kit.TaskOf(f"{root}:{above}" if kit.is_name(above) and above != "main" else root, agent)
@@ -338,10 +338,11 @@ def parse_kimi(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -> kit
         created_us=kit.read_moment(main.get("createdAt")) or began_us,
         parent=parent,
     )
-    if reading.repeated:
-        bill = kit.imported_session(str(source), FORMAT, file, {}, notes, cwd=cwd, created_us=began_us)
-        payer = kit.SessionPart(FORMAT, version, bill, (), calls=tuple(reading.repeated), is_payer=True)
-    return replace(parsed, name=titles.get(True), restates=True, earlier=reading.earlier, payer=payer)
+    part = replace(parsed, name=titles.get(True), restates=True, earlier=reading.earlier)
+    if not reading.repeated:
+        return [part]
+    bill = kit.imported_session(str(source), FORMAT, file, {}, notes, cwd=cwd, created_us=began_us)
+    return [part, kit.SessionPart(FORMAT, version, bill, (), calls=tuple(reading.repeated), is_payer=True)]
 
 
 read_kimi = partial(GatheredReader, parse_kimi)
@@ -467,7 +468,7 @@ class _Lists(Struct):
         self.calls.append(replace(call_of(reported, call_id=call_id), at_us=at_us))
 
 
-def parse_kimi_cli(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -> kit.ParsedSession | None:
+def parse_kimi_cli(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -> kit.SessionPart | None:
     """Return the session of gathered rows. Raises `UnreadableFile` if no row is of Kimi CLI."""
     about = rows[0].fields
     file, name, agent = kit.one_text(about.get("file")) or "the file", about.get("session"), about.get("agent")

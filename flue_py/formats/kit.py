@@ -620,37 +620,6 @@ def task_below(parent: JsonValue, session_id: str) -> TaskOf | None:
     return TaskOf(parent, session_id) if is_name(parent) and parent != session_id else None
 
 
-class ParsedSession(Frozen):
-    """One session of a file: the session to create, its entries, parents first, and its leaf.
-
-    ``version`` is that of the format. ``lines`` gives the line (from 1) of each entry by id. ``labels`` are in file
-    order: the last one counts. ``parent`` names the session whose task it is. ``completed_us`` is when its work was
-    completed, where it was. ``tasks`` are the tasks that it names, with the ids of their sessions;
-    ``restates`` says that the metadata are those of the file whenever it is imported. ``earlier`` names, for an entry
-    of a message that may have been imported before it was complete, the ids that it had then. ``name`` is the one that
-    people gave the session, outside its messages. ``payer`` is a part of the session that has the bill of calls that
-    this one repeats. ``calls`` belong to no entry, or to none yet, each with an id.
-    """
-
-    format: str
-    version: str
-    session: NewSession
-    entries: tuple[NewEntry, ...]
-    leaf: str | None
-    lines: Mapping[str, int]
-    report: ParseReport
-    labels: tuple[LabelChange, ...] = ()
-    parent: TaskOf | None = None
-    is_rewritten: bool = False
-    completed_us: int | None = None
-    tasks: tuple[TaskOf, ...] = ()
-    restates: bool = False
-    earlier: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    name: str | None = None
-    payer: SessionPart | None = None
-    calls: tuple[PaidCall, ...] = ()
-
-
 # Texts and times as files of other programs have them, and as they are stored.
 
 
@@ -793,12 +762,11 @@ class Chain(Struct):
         version: str = "1",
         is_rewritten: bool = True,
         **fields: Unpack[SessionFields],
-    ) -> ParsedSession:
+    ) -> SessionPart:
         """Return the session (see `imported_session`) with the chain's entries, its leaf being the end of the chain."""
         session = imported_session(self.session_id, format_name, name, document, self.notes, **fields)
-        entries, report, parent = tuple(self.entries), self.notes.report(), fields.get("parent")
-        parsed = ParsedSession(format_name, version, session, entries, self.leaf, self.lines, report, parent=parent)
-        return replace(parsed, is_rewritten=is_rewritten)
+        part = whole_part(format_name, version, session, self.entries, self.leaf, self.lines, self.notes.report())
+        return replace(part, parent=fields.get("parent"), is_rewritten=is_rewritten)
 
 
 class SessionFields(TypedDict, total=False):
@@ -916,7 +884,7 @@ def list_session_id(format_name: str, name: str, items: Items) -> str:
     return made_id(format_name, name, *beginning)
 
 
-def list_session(format_name: str, name: str, items: Items, chain: Chain) -> ParsedSession:
+def list_session(format_name: str, name: str, items: Items, chain: Chain) -> SessionPart:
     """Return the session of a list; the fields beside the list are kept in its metadata."""
     beside: JsonObject = {"document": items.beside} if items.beside else {}
     return chain.parsed(format_name, name, beside)
@@ -961,7 +929,8 @@ class SessionPart(Frozen):
     own replace. ``segment`` is the name of the file among several that have the session, one going on from another: ""
     for the first, and those of later ones sort behind it. ``name`` is the one that people gave the session, in a file
     beside this one. ``is_payer`` says that the session has its own file elsewhere, and has the bill of ``calls`` that
-    this one repeats, ``holds_back`` that messages of it may not be complete, and wait for a later import.
+    this one repeats, ``holds_back`` that messages of it may not be complete, and wait for a later import. ``report`` is
+    that of a file that is one document.
     """
 
     format: str
@@ -988,6 +957,48 @@ class SessionPart(Frozen):
     name: str | None = None
     is_payer: bool = False
     holds_back: bool = False
+    report: ParseReport | None = None
+
+    @property
+    def leaf(self) -> str | None:
+        """The leaf after this part; None if it moves none."""
+        return self.leaves[-1] if self.leaves else None
+
+
+def whole_part(
+    format_name: str,
+    version: str,
+    session: NewSession,
+    entries: Sequence[NewEntry],
+    leaf: str | None,
+    lines: Mapping[str, int],
+    report: ParseReport,
+) -> SessionPart:
+    """Return a session that was read as a whole, given the lines of its entries by id. O(entries)."""
+    order = sorted(entries, key=lambda entry: lines.get(entry.id or "", 0))
+    if order and leaf != order[-1].id:
+        order = [entry for entry in order if entry.kind in SHOWN_KINDS]
+    leaves = [entry.id for entry in order if entry.id is not None and entry.id != leaf]
+    names = {False: session.title, True: session.auto_title}
+    naming = [(str(entry.id), _NAMING[entry.kind]) for entry in entries if entry.kind in _NAMING]
+    titles = [TitleChange(entry_id, name, is_made) for entry_id, is_made in naming if (name := names[is_made])]
+    if not titles and session.auto_title and leaf is not None:
+        # The program may have made it when the session had grown.
+        titles = [TitleChange(leaf, session.auto_title, is_made=True)]
+    return SessionPart(
+        format_name,
+        version,
+        session,
+        tuple(entries),
+        leaves=(*leaves, leaf) if leaf is not None else tuple(leaves),
+        lines=tuple(lines.get(entry.id or "", 0) for entry in entries),
+        titles=tuple(titles),
+        report=report,
+    )
+
+
+_NAMING = {"session_info": False, "custom-title": False, "title": False, "ai-title": True}
+"""The kinds of entries that name a session, and whether a program made the name."""
 
 
 def joined_parts(parts: Sequence[SessionPart], behind: Sequence[SessionPart]) -> list[SessionPart]:
@@ -1139,23 +1150,23 @@ class DocumentReader(RowReader):
 
     needs_whole = True
 
-    def __init__(self, parse: Callable[[bytes, str], Sequence[ParsedSession]], name: str) -> None:
+    def __init__(self, parse: Callable[[bytes, str], Sequence[SessionPart]], name: str) -> None:
         super().__init__(name)
         self._parse = parse
-        self._sessions: Sequence[ParsedSession] = ()
+        self._sessions: Sequence[SessionPart] = ()
         self._reports: list[ParseReport] = []
         self.ready = 0
 
     def feed(self, number: int, raw: bytes) -> None:
         """Read the document. Raises `UnreadableFile` if it is not of this format."""
         self._sessions = self._parse(raw, self._name)
-        self._reports = list({id(session.report): session.report for session in self._sessions}.values())
+        self._reports = list({id(part.report): part.report for part in self._sessions if part.report}.values())
         self.ready = sum(len(session.entries) for session in self._sessions)
 
     def take(self) -> list[SessionPart]:
         """Return the sessions, once."""
         sessions, self._sessions, self.ready = self._sessions, (), 0
-        return [whole_session(session) for session in sessions]
+        return [*sessions]
 
     def finish(self, *, take_all: bool) -> list[SessionPart]:
         """Return the sessions that were not taken. Raises `UnreadableFile` if there was none."""
@@ -1166,31 +1177,6 @@ class DocumentReader(RowReader):
     def report(self) -> ParseReport:
         """Return the report on the document."""
         return joined(self._reports)
-
-
-def whole_session(parsed: ParsedSession) -> SessionPart:
-    """Return a session that was parsed as a whole as the one part it is. O(entries)."""
-    order = sorted(parsed.entries, key=lambda entry: parsed.lines.get(entry.id or "", 0))
-    if order and parsed.leaf != order[-1].id:
-        order = [entry for entry in order if entry.kind in SHOWN_KINDS]
-    leaves = [entry.id for entry in order if entry.id is not None and entry.id != parsed.leaf]
-    names = {False: parsed.session.title, True: parsed.session.auto_title}
-    naming = [(str(entry.id), _NAMING[entry.kind]) for entry in parsed.entries if entry.kind in _NAMING]
-    titles = [TitleChange(entry_id, name, is_made) for entry_id, is_made in naming if (name := names[is_made])]
-    if not titles and parsed.session.auto_title and parsed.leaf is not None:
-        # The program may have made it when the session had grown.
-        titles = [TitleChange(parsed.leaf, parsed.session.auto_title, is_made=True)]
-    common = {name: value for name, value in asdict(parsed).items() if name not in ("leaf", "lines", "report", "payer")}
-    return SessionPart(
-        **common,
-        leaves=(*leaves, parsed.leaf) if parsed.leaf is not None else tuple(leaves),
-        lines=tuple(parsed.lines.get(entry.id or "", 0) for entry in parsed.entries),
-        titles=tuple(titles),
-    )
-
-
-_NAMING = {"session_info": False, "custom-title": False, "title": False, "ai-title": True}
-"""The kinds of entries that name a session, and whether a program made the name."""
 
 
 # remembering ids

@@ -37,7 +37,7 @@ def looks_like_anthropic(head: bytes, path_name: str = "") -> bool:
     return is_list and bool(_SIGNS.search(head)) and not _ROW.search(head)
 
 
-def parse_anthropic(data: bytes, name: str = "the file") -> tuple[kit.ParsedSession, ...]:
+def parse_anthropic(data: bytes, name: str = "the file") -> tuple[kit.SessionPart, ...]:
     """Return the session in an Anthropic message list, or in a request that holds one.
 
     ``name`` is that of the file in errors and metadata; the session's id is made from it and the first messages.
@@ -95,7 +95,7 @@ def looks_like_openai_chat(head: bytes, path_name: str = "") -> bool:
     return is_list and not any(sign.search(head) for sign in (_NOT_CHAT, kit.ONLY_RESPONSES, kit.ONLY_ANTHROPIC))
 
 
-def parse_openai_chat(data: bytes, name: str = "the file") -> tuple[kit.ParsedSession, ...]:
+def parse_openai_chat(data: bytes, name: str = "the file") -> tuple[kit.SessionPart, ...]:
     """Return the session in a list of chat messages; of many objects with ``messages``, one a line, a session each.
 
     ``name`` is that of the file in errors and metadata; the session's id is made from it and the first messages.
@@ -112,14 +112,14 @@ def parse_openai_chat(data: bytes, name: str = "the file") -> tuple[kit.ParsedSe
 read_openai_chat = partial(kit.DocumentReader, parse_openai_chat)
 
 
-def _conversation(name: str, item: kit.Item) -> kit.ParsedSession:
+def _conversation(name: str, item: kit.Item) -> kit.SessionPart:
     """Return one of many conversations in a file, as files for training have them."""
     notes = kit.Notes("item")
     items = kit.Items(kit.items_of(item.value["messages"], notes), without(item.value, "messages"))
     return _session(f"{name}#{item.index}", items, notes)
 
 
-def _session(name: str, items: kit.Items, notes: kit.Notes) -> kit.ParsedSession:
+def _session(name: str, items: kit.Items, notes: kit.Notes) -> kit.SessionPart:
     chain = kit.Chain(kit.list_session_id(READ_CHAT_FORMAT, name, items), notes)
     names: dict[str, str] = {}
     for item in items.items:
@@ -149,7 +149,7 @@ def looks_like_openai_responses(head: bytes, path_name: str = "") -> bool:
     return is_list and bool(kit.ONLY_RESPONSES.search(head)) and not _READ_RESPONSES_ROW.search(head)
 
 
-def parse_openai_responses(data: bytes, name: str = "the file") -> tuple[kit.ParsedSession, ...]:
+def parse_openai_responses(data: bytes, name: str = "the file") -> tuple[kit.SessionPart, ...]:
     """Return the session in a list of Responses items.
 
     ``name`` is that of the file in errors and metadata; the session's id is made from it and the first items.

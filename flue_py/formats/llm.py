@@ -269,7 +269,7 @@ class _Reading(Struct):
         self.chain.add(entry, row.line, beside=beside, entry_id=entry_id, created_us=moment)
 
 
-def parse_llm(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.ParsedSession | None:
+def parse_llm(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.SessionPart | None:
     """Return the session of a row about it and the rows after it; None if it says nothing. O(rows)."""
     about, thread = rows[0].fields, fields_of(rows[0].fields.get("thread"))
     conversation, name = fields_of(about.get("conversation")), about.get("session")

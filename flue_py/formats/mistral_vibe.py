@@ -129,7 +129,7 @@ def _spent(session_id: str, usage: JsonObject) -> PaidCall:
     return replace(call_of(read_reported(tokens), call_id=call_id), replaces=(call_id,))
 
 
-def parse_mistral_vibe(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -> kit.ParsedSession | None:
+def parse_mistral_vibe(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -> kit.SessionPart | None:
     """Return the session of gathered rows. Raises `UnreadableFile` if it has no id."""
     about, meta = rows[0].fields, fields_of(rows[0].fields.get("meta"))
     file, session_id = kit.one_text(about.get("file")) or "the file", fields_of(about.get("current")).get("session_id")

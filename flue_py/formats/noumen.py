@@ -56,7 +56,7 @@ def looks_like_noumen(head: bytes, path_name: str = "") -> bool:
     return any(_ROW.match(line) for line in head.splitlines()) and not _OTHERS.search(head)
 
 
-def parse_noumen(data: bytes, name: str = "the file") -> tuple[kit.ParsedSession, ...]:
+def parse_noumen(data: bytes, name: str = "the file") -> tuple[kit.SessionPart, ...]:
     """Return the session in a noumen file.
 
     ``name`` is that of the file in errors and metadata; without its ending it is the session's id if no row names one.

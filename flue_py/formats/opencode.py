@@ -311,7 +311,7 @@ class _Tree(Struct):
                 self._place(message, self._entry(message, result, ())[0], rest, name)
 
 
-def parse_opencode(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.ParsedSession | None:
+def parse_opencode(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.SessionPart | None:
     """Return the session of some rows (see `ParseRows`)."""
     first = rows[0]
     about = fields_of(first.fields.get("data", without(first.fields, "type", "summary_diffs")))

@@ -269,7 +269,7 @@ class _Reading(Struct):
         return [*names][::-1]
 
 
-def parse_openhands(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -> kit.ParsedSession | None:
+def parse_openhands(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -> kit.SessionPart | None:
     """Return the conversation of a state and its events. Raises `UnreadableFile` if the state is none."""
     about = rows[0].fields if rows[0].type == SESSION else {}
     state, meta, file = fields_of(about.get("data")), fields_of(about.get("meta")), text_of(about, "file") or "the file"

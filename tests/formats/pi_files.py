@@ -9,11 +9,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from flue_py.core.context import project
 from flue_py.core.entries import Entry
 from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.kinds import message_text
-from flue_py.formats.kit import ParsedSession, read_lines
+from flue_py.formats.kit import SessionPart, read_lines
 from flue_py.formats.pi import PiReader
 from flue_py.providers.lists import bash_text
 
@@ -122,20 +124,11 @@ def bash(command: str, output: str, **fields: Any) -> dict[str, Any]:
     return {**message, "truncated": False, "timestamp": 1767607206000, **fields}
 
 
-def parse_pi(lines: Sequence[bytes], name: str = "the file") -> ParsedSession:
+def parse_pi(lines: Sequence[bytes], name: str = "the file") -> SessionPart:
     """Return the one session of a pi file."""
     reader = PiReader(name)
     (part,) = read_lines(reader, lines)
-    return ParsedSession(
-        format=part.format,
-        version=part.version,
-        session=part.session,
-        entries=part.entries,
-        leaf=part.leaves[-1] if part.leaves else None,
-        lines={str(entry.id): line for entry, line in zip(part.entries, part.lines, strict=True)},
-        report=reader.report(),
-        labels=part.labels,
-    )
+    return replace(part, report=reader.report())
 
 
 def as_lines(rows: list[Any]) -> list[bytes]:
@@ -144,7 +137,7 @@ def as_lines(rows: list[Any]) -> list[bytes]:
     return [(text if isinstance(text, bytes) else text.encode()) + b"\n" for text in texts]
 
 
-def path_to(parsed: ParsedSession, leaf: str | None) -> list[Entry]:
+def path_to(parsed: SessionPart, leaf: str | None) -> list[Entry]:
     """Return the path of a parsed file, root to leaf, as entries of a store would stand on it."""
     by_id = {entry.id: entry for entry in parsed.entries}
     path = []
@@ -171,7 +164,7 @@ def path_to(parsed: ParsedSession, leaf: str | None) -> list[Entry]:
     ]
 
 
-def context_at(parsed: ParsedSession, leaf: str | None) -> list[dict[str, Any]]:
+def context_at(parsed: SessionPart, leaf: str | None) -> list[dict[str, Any]]:
     """Return the messages of the context at a leaf of a parsed file."""
     return [item.data for item in project(path_to(parsed, leaf))]
 

@@ -11,7 +11,7 @@ import pytest
 import flue_py
 from flue_py.errors import UnreadableFile
 from flue_py.formats.amp import looks_like_amp, parse_amp
-from flue_py.formats.kit import ParsedSession
+from flue_py.formats.kit import SessionPart
 from tests.formats.transcripts import all_seen
 from tests.formats.trees import context_of, shown
 from tests.tables import inputs
@@ -45,7 +45,7 @@ def thread(messages: list[Any] = MESSAGES, **fields: Any) -> bytes:
     return json.dumps({**head, "messages": messages, "env": trees, **fields}).encode()
 
 
-def parsed(*args: Any, **fields: Any) -> ParsedSession:
+def parsed(*args: Any, **fields: Any) -> SessionPart:
     (session,) = parse_amp(thread(*args, **fields), "T-1.json")
     return session
 

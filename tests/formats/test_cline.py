@@ -12,7 +12,7 @@ import pytest
 import flue_py
 from flue_py.errors import UnreadableFile
 from flue_py.formats.cline import CUT, looks_like_cline, parse_cline
-from flue_py.formats.kit import ParsedSession
+from flue_py.formats.kit import SessionPart
 from tests.checks import raises
 from tests.formats.transcripts import all_seen
 from tests.formats.trees import context_of, path_in, shown, tree_of
@@ -36,7 +36,7 @@ def write(folder: Path, state: dict[str, Any]) -> list[Path]:
     return sorted(folder.glob(".cline/data/sessions/*/*.messages.json"))
 
 
-def parsed(session: str) -> ParsedSession:
+def parsed(session: str) -> SessionPart:
     home = SOURCE if session == AGENT else session
     folder = f"{home}/{session.removeprefix(f'{SOURCE}__')}" if session == AGENT else f"{home}/{home}"
     beside = {"header": f"{home}/{home}.json", "compaction": f"{folder}.compaction.json"}

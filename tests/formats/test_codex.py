@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from flue_py.core.json import decode_object
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.errors import UnreadableFile
 from flue_py.formats.codex import COMPACTED, CodexReader, looks_like_codex
-from flue_py.formats.kit import Exported, ParsedSession, ParseReport, SessionPart, TaskOf
+from flue_py.formats.kit import Exported, ParseReport, SessionPart, TaskOf
 from flue_py.formats.lists import export_anthropic, export_openai_chat, export_openai_responses
 from tests.formats.pi_files import HEADER, parse_pi
 from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, as_lines, facts_of, lines_of, sequence_hash
@@ -437,13 +438,13 @@ def rollout(items: list[Item], provider: str = "openai") -> list[bytes]:
     return as_lines(rows)
 
 
-def parsed(lines: list[bytes]) -> ParsedSession:
+def parsed(lines: list[bytes]) -> SessionPart:
     """Return the session of a rollout."""
     reader = CodexReader("rollout.jsonl")
     for number, line in enumerate(lines, 1):
         reader.feed(number, line)
     (part,) = reader.finish(take_all=True)
-    return ParsedSession(part.format, part.version, part.session, part.entries, part.leaves[-1], {}, reader.report())
+    return replace(part, report=reader.report())
 
 
 def exported(items: list[Item], provider: str = "openai") -> Exported:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from flue_py.core.entries import Entry, NewEntry, settings_on
 from flue_py.core.sessions import SessionInfo
-from flue_py.formats.kit import Exported, ParsedSession, SessionTree
+from flue_py.formats.kit import Exported, SessionPart, SessionTree
 from flue_py.formats.noumen import parse_noumen
 from flue_py.formats.pi import export_pi
 from tests.effort import examples
@@ -27,7 +27,7 @@ from tests.formats.pi_files import (
 from tests.formats.trees import context_of, info_of, labels_of, path_in, tree_of
 
 
-def exported(parsed: ParsedSession, leaf: str | None = "", **info: Any) -> Exported:
+def exported(parsed: SessionPart, leaf: str | None = "", **info: Any) -> Exported:
     at = parsed.leaf if leaf == "" else leaf
     return export_pi(SessionTree(info_of(parsed, **info), tree_of(parsed), at, labels_of(parsed)))
 
@@ -36,7 +36,7 @@ def rows_of(out: Exported) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.text.splitlines()]
 
 
-def again(out: Exported) -> ParsedSession:
+def again(out: Exported) -> SessionPart:
     return parse_pi(out.text.encode().split(b"\n"))
 
 
@@ -245,7 +245,7 @@ def test_any_tree_comes_back_with_its_contexts_labels_and_title(shape: list[tupl
             body = {"name": f"n{number}"}
         rows.append({**row, "timestamp": "2026-01-05T10:00:01.000Z", **body})
     parsed = parse_pi(as_lines(rows))
-    at = leaf if leaf in parsed.lines else parsed.leaf
+    at = leaf if leaf in {entry.id for entry in parsed.entries} else parsed.leaf
     back = again(exported(parsed, at))
     for entry in parsed.entries:
         assert context_of(back, str(entry.id)) == context_of(parsed, str(entry.id))

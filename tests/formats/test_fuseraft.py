@@ -10,7 +10,7 @@ import pytest
 from flue_py.core.usage import UsageTotals
 from flue_py.errors import UnreadableFile
 from flue_py.formats import fuseraft
-from flue_py.formats.kit import ParsedSession
+from flue_py.formats.kit import SessionPart
 from tests.formats.trees import context_of, document, shown, tree_of
 from tests.tables import inputs
 
@@ -37,7 +37,7 @@ def snapshot(*history: Any, **fields: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def repl(*history: Any, **fields: Any) -> ParsedSession:
+def repl(*history: Any, **fields: Any) -> SessionPart:
     (session,) = fuseraft.parse_fuseraft_repl(document(snapshot(*history, **fields)), "repl-a87569bcd7b0.json")
     return session
 
@@ -175,7 +175,7 @@ def checkpoint(*messages: Any, **fields: Any) -> dict[str, Any]:
     }
 
 
-def run(*messages: Any, **fields: Any) -> ParsedSession:
+def run(*messages: Any, **fields: Any) -> SessionPart:
     (session,) = fuseraft.parse_fuseraft_run(document(checkpoint(*messages, **fields)), "a3f92c1d.json")
     return session
 

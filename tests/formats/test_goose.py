@@ -16,7 +16,7 @@ from flue_py.core.sessions import check_imported_session, checked_imported_entri
 from flue_py.errors import UnreadableFile
 from flue_py.formats.gathered import SESSION
 from flue_py.formats.goose import looks_like_goose, parse_goose
-from flue_py.formats.kit import Notes, ParsedSession, Row
+from flue_py.formats.kit import Notes, Row, SessionPart
 from flue_py.formats.registry import find_format, recognize
 from flue_py.sessions.store import Store
 from tests.formats.transcripts import Seen, all_seen, import_file
@@ -195,7 +195,7 @@ def text(words: str, **fields: Any) -> dict[str, Any]:
     return {"type": "text", "text": words, **fields}
 
 
-def parsed(*rows: Any, **about: Any) -> tuple[ParsedSession, Notes]:
+def parsed(*rows: Any, **about: Any) -> tuple[SessionPart, Notes]:
     notes = Notes("row")
     first = {"type": SESSION, "id": "20260101_1", **about}
     session = existing(parse_goose([Row(line, b"", row) for line, row in enumerate([first, *rows], 1)], notes, True))

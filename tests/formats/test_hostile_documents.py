@@ -15,7 +15,7 @@ from flue_py.core.sessions import check_imported_session, checked_imported_entri
 from flue_py.errors import UnreadableFile
 from flue_py.formats import fuseraft, lists
 from flue_py.formats.flue import export_flue
-from flue_py.formats.kit import Notes, ParsedSession, SessionTree, read_document
+from flue_py.formats.kit import Notes, SessionPart, SessionTree, read_document
 from flue_py.formats.noumen import looks_like_noumen, parse_noumen
 from flue_py.formats.pi import export_pi
 from tests.effort import examples
@@ -23,7 +23,7 @@ from tests.formats.pi_files import HEADER, as_lines, parse_pi
 from tests.formats.trees import info_of, items_of, tree_of
 from tests.tables import inputs
 
-Parser = Callable[[bytes, str], tuple[ParsedSession, ...]]
+Parser = Callable[[bytes, str], tuple[SessionPart, ...]]
 LISTS: tuple[Parser, ...] = (lists.parse_openai_chat, lists.parse_openai_responses, lists.parse_anthropic)
 RECOGNIZERS = (
     lists.looks_like_anthropic, fuseraft.looks_like_fuseraft_repl, fuseraft.looks_like_fuseraft_run, looks_like_noumen,
@@ -46,7 +46,7 @@ def wrapped(parse: Parser, messages: str) -> bytes:
 EVERY: tuple[Parser, ...] = (*LISTS, fuseraft.parse_fuseraft_repl, fuseraft.parse_fuseraft_run, parse_noumen)
 
 
-def is_whole(parsed: ParsedSession) -> None:
+def is_whole(parsed: SessionPart) -> None:
     """Check what a store asks of a session, and that every exporter takes it."""
     check_imported_session(parsed.session)
     checked_imported_entries(parsed.entries)

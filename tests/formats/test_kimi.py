@@ -12,7 +12,7 @@ import pytest
 import flue_py
 from flue_py.errors import UnreadableFile
 from flue_py.formats.kimi import looks_like_kimi, parse_kimi, read_kimi
-from flue_py.formats.kit import Notes, ParsedSession, ParseReport, Row, read_lines
+from flue_py.formats.kit import Notes, ParseReport, Row, SessionPart, read_lines
 from tests.formats.transcripts import (
     all_seen,
     as_lines,
@@ -24,7 +24,6 @@ from tests.formats.transcripts import (
 from tests.formats.trees import document
 from tests.programs.made import unpack
 from tests.tables import inputs
-from tests.values import existing
 
 HEADER = {"type": "metadata", "protocol_version": "1.5", "created_at": 1_795_897_000_000}
 PLACE = "sessions/wd_x_1/session_1/agents/main/wire.jsonl"
@@ -91,14 +90,14 @@ def answered(step: str, text: str, **fields: Any) -> list[dict[str, Any]]:
 TALK = [HEADER, said("One.", id="u1"), *answered("a1", "First."), said("Two.", id="u2"), *answered("a2", "Second.")]
 
 
-def parsed(*rows: Any, take_all: bool = True) -> tuple[ParsedSession, ParseReport]:
+def parsed(*rows: Any, take_all: bool = True) -> tuple[SessionPart, ParseReport]:
     notes = Notes("row")
     lines = [Row(number, b"", fields) for number, fields in enumerate(rows, 1)]
-    session = existing(parse_kimi(lines, notes, take_all))
+    (session, *_) = parse_kimi(lines, notes, take_all)
     return session, notes.report()
 
 
-def path_of(session: ParsedSession) -> list[str | None]:
+def path_of(session: SessionPart) -> list[str | None]:
     by_id = {entry.id: entry for entry in session.entries}
     path, at = [], session.leaf
     while at is not None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.core.context import ContextEntry
-from flue_py.formats.kit import Exported, ParsedSession
+from flue_py.formats.kit import Exported, SessionPart
 from flue_py.formats.lists import (
     export_anthropic,
     export_openai_chat,
@@ -26,7 +26,7 @@ from tests.effort import examples
 from tests.formats.trees import document, items_of
 from tests.tables import inputs
 
-Parser = Callable[[bytes, str], tuple[ParsedSession, ...]]
+Parser = Callable[[bytes, str], tuple[SessionPart, ...]]
 Exporter = Callable[[list[ContextEntry]], Exported]
 
 

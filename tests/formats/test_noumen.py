@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flue_py.errors import UnreadableFile
-from flue_py.formats.kit import ParsedSession
+from flue_py.formats.kit import SessionPart
 from flue_py.formats.noumen import looks_like_noumen, parse_noumen
 from tests.formats.pi_files import as_lines, every_type
 from tests.formats.trees import context_of, shown, tree_of
@@ -38,12 +38,12 @@ def snip(*uuids: str) -> dict[str, Any]:
     return row("snip-boundary", snipMetadata={"removedUuids": [*uuids]})
 
 
-def parsed(*rows: Any) -> ParsedSession:
+def parsed(*rows: Any) -> SessionPart:
     (session,) = parse_noumen(b"".join(as_lines([*rows])), "demo.jsonl")
     return session
 
 
-def notes(session: ParsedSession) -> list[tuple[int, str]]:
+def notes(session: SessionPart) -> list[tuple[int, str]]:
     return [(note.line, note.text) for note in (*session.report.skipped, *session.report.repaired)]
 
 

@@ -15,7 +15,7 @@ import flue_py
 from flue_py.core.entries import replacements
 from flue_py.errors import UnreadableFile
 from flue_py.formats.gathered import SESSION
-from flue_py.formats.kit import Notes, ParsedSession, Row
+from flue_py.formats.kit import Notes, Row, SessionPart
 from flue_py.formats.opencode import looks_like_opencode, parse_opencode
 from tests.checks import raises
 from tests.formats.trees import context_of, shown, text_of, tree_of
@@ -60,7 +60,7 @@ def rows_of(*messages: list[tuple[str, Any]], **about: Any) -> list[Row]:
     return [row(number, kind, fields) for number, (kind, fields) in enumerate(rows, 1)]
 
 
-def parsed(*messages: list[tuple[str, Any]], take_all: bool = False, **about: Any) -> ParsedSession:
+def parsed(*messages: list[tuple[str, Any]], take_all: bool = False, **about: Any) -> SessionPart:
     return existing(parse_opencode(rows_of(*messages, **about), Notes("row"), take_all))
 
 
@@ -388,7 +388,7 @@ def test_a_result_that_was_cleared_stays_and_is_sent_as_cleared() -> None:
     call = {"type": "tool", "callID": "c", "tool": "t"}
     cleared = {**call, "state": {**state, "time": {"compacted": 15}}}
 
-    def session(part: dict[str, Any], *more: list[tuple[str, Any]]) -> ParsedSession:
+    def session(part: dict[str, Any], *more: list[tuple[str, Any]]) -> SessionPart:
         return parsed(user("m1", text("a"), at=1), answer("m2", part, time={"created": 2, "completed": 9}), *more)
 
     before, after = session({**call, "state": state}), session(cleared)

@@ -12,7 +12,7 @@ import pytest
 
 import flue_py
 from flue_py.errors import UnreadableFile
-from flue_py.formats.kit import Notes, ParsedSession, ParseReport, Row, read_lines
+from flue_py.formats.kit import Notes, ParseReport, Row, SessionPart, read_lines
 from flue_py.formats.openhands import gather_openhands, looks_like_openhands, parse_openhands, read_openhands
 from flue_py.formats.registry import recognize
 from tests.formats.transcripts import all_seen, import_file
@@ -192,7 +192,7 @@ def folder_of(folder: Path, events: Sequence[Any], **state: Any) -> Path:
     return folder / "base_state.json"
 
 
-def parsed(*events: Any, **state: Any) -> tuple[ParsedSession, ParseReport]:
+def parsed(*events: Any, **state: Any) -> tuple[SessionPart, ParseReport]:
     about = {"type": "session", "data": {**STATE, **state}, "file": "x/base_state.json", "billed": ["r7"]}
     rows = [about, *({"type": "event", "name": str(at), "data": fields} for at, fields in enumerate(events))]
     notes = Notes("row")

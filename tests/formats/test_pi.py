@@ -18,7 +18,7 @@ from flue_py.core.sessions import derived_id
 from flue_py.core.usage import NO_USAGE, Usage
 from flue_py.errors import UnreadableFile
 from flue_py.formats import pi
-from flue_py.formats.kit import ParsedSession, SessionPart
+from flue_py.formats.kit import SessionPart
 from flue_py.formats.pi import PiReader
 from flue_py.providers.lists import bash_text
 from tests.formats import pi_files
@@ -31,7 +31,7 @@ from tests.values import existing
 # Hand-made pi files of all three versions: every entry type, and what migration does to the old ones.
 
 
-def entry_of(parsed: ParsedSession, entry_id: str) -> NewEntry:
+def entry_of(parsed: SessionPart, entry_id: str) -> NewEntry:
     return next(entry for entry in parsed.entries if entry.id == entry_id)
 
 
@@ -39,7 +39,7 @@ def user(text: str, role: str = "user") -> dict[str, Any]:
     return {"role": role, "content": text, "timestamp": 1767607200000}
 
 
-def shown(parsed: ParsedSession, leaf: str | None) -> list[tuple[str, str]]:
+def shown(parsed: SessionPart, leaf: str | None) -> list[tuple[str, str]]:
     return [(message["role"], pi_files.rule_text(message)) for message in pi_files.context_at(parsed, leaf)]
 
 
@@ -463,16 +463,16 @@ FACTS = pi_files.real_facts()
 
 
 @pytest.fixture(scope="module")
-def parsed() -> ParsedSession:
+def parsed() -> SessionPart:
     return pi_files.parse_pi(pi_files.real_lines())
 
 
-def ours(parsed: ParsedSession, their_id: str) -> str:
+def ours(parsed: SessionPart, their_id: str) -> str:
     """Return our id for an entry that the facts name by the 0-based index of its line."""
     return derived_id(str(parsed.session.id), int(their_id.removeprefix("e")) + 1)
 
 
-def test_every_row_becomes_an_entry_and_nothing_is_repaired(parsed: ParsedSession) -> None:
+def test_every_row_becomes_an_entry_and_nothing_is_repaired(parsed: SessionPart) -> None:
     assert len(parsed.entries) == FACTS["entryCount"]
     assert parsed.report.rows == FACTS["file"]["lines"]
     assert parsed.report.skipped == ()
@@ -481,14 +481,14 @@ def test_every_row_becomes_an_entry_and_nothing_is_repaired(parsed: ParsedSessio
     assert parsed.report.surrogates_replaced == 0
 
 
-def test_header_becomes_the_session(parsed: ParsedSession) -> None:
+def test_header_becomes_the_session(parsed: SessionPart) -> None:
     assert parsed.version == "1"
     assert parsed.session.id == FACTS["header"]["id"]
     assert parsed.session.cwd == FACTS["header"]["cwd"]
     assert parsed.session.created_us == 1763681630805000
 
 
-def test_kinds_and_roles_are_the_files_own(parsed: ParsedSession) -> None:
+def test_kinds_and_roles_are_the_files_own(parsed: SessionPart) -> None:
     kinds: dict[str, int] = {}
     roles: dict[str, int] = {}
     for entry in parsed.entries:
@@ -499,7 +499,7 @@ def test_kinds_and_roles_are_the_files_own(parsed: ParsedSession) -> None:
     assert roles == FACTS["messageRoles"]
 
 
-def test_leaf_is_the_last_entry_and_the_path_is_the_whole_file(parsed: ParsedSession) -> None:
+def test_leaf_is_the_last_entry_and_the_path_is_the_whole_file(parsed: SessionPart) -> None:
     assert [ours(parsed, leaf) for leaf in FACTS["leaves"]] == [parsed.leaf]
     path = pi_files.path_to(parsed, parsed.leaf)
     assert len(path) == FACTS["maxDepth"]
@@ -507,7 +507,7 @@ def test_leaf_is_the_last_entry_and_the_path_is_the_whole_file(parsed: ParsedSes
 
 
 @inputs("sample", [*FACTS["sampledLeaves"], FACTS["lastLeaf"]], ids=lambda sample: sample["leafId"])
-def test_context_is_what_pi_builds_at_every_sampled_leaf(parsed: ParsedSession, sample: dict[str, Any]) -> None:
+def test_context_is_what_pi_builds_at_every_sampled_leaf(parsed: SessionPart, sample: dict[str, Any]) -> None:
     leaf = ours(parsed, sample["leafId"])
     context = pi_files.context_at(parsed, leaf)
     assert len(context) == sample["messageCount"]
@@ -520,12 +520,12 @@ def test_context_is_what_pi_builds_at_every_sampled_leaf(parsed: ParsedSession, 
     assert (settings.provider, settings.model) == (model["provider"], model["modelId"])
 
 
-def test_every_message_of_the_last_context_is_pis(parsed: ParsedSession) -> None:
+def test_every_message_of_the_last_context_is_pis(parsed: SessionPart) -> None:
     context = pi_files.context_at(parsed, parsed.leaf)
     assert [list(pi_files.role_and_digest(message)) for message in context] == FACTS["lastLeaf"]["messages"]
 
 
-def test_usage_totals_are_pis_and_exact(parsed: ParsedSession) -> None:
+def test_usage_totals_are_pis_and_exact(parsed: SessionPart) -> None:
     total = NO_USAGE
     for entry in parsed.entries:
         total = total.plus(entry.usage)
@@ -539,18 +539,18 @@ def test_usage_totals_are_pis_and_exact(parsed: ParsedSession) -> None:
     assert abs(usage.cost.usd - Decimal(expected["costTotal"])) < Decimal("1e-9")
 
 
-def test_the_same_file_always_gives_the_same_entries(parsed: ParsedSession) -> None:
+def test_the_same_file_always_gives_the_same_entries(parsed: SessionPart) -> None:
     again = pi_files.parse_pi(pi_files.real_lines())
     assert again == parsed
 
 
-def test_a_longer_file_begins_with_the_entries_of_the_shorter_one(parsed: ParsedSession) -> None:
+def test_a_longer_file_begins_with_the_entries_of_the_shorter_one(parsed: SessionPart) -> None:
     shorter = pi_files.parse_pi(pi_files.real_lines()[:500])
     assert shorter.entries == parsed.entries[:499]
     assert shorter.leaf == parsed.entries[498].id
 
 
-def test_each_paid_call_has_an_id_of_its_own_where_it_cost_anything(parsed: ParsedSession) -> None:
+def test_each_paid_call_has_an_id_of_its_own_where_it_cost_anything(parsed: SessionPart) -> None:
     calls = [call for entry in parsed.entries for call in entry.calls]
     assert len(calls) == FACTS["messageRoles"]["assistant"]
     paid = [call.call_id for call in calls if call.usage != NO_USAGE]

@@ -15,7 +15,7 @@ import flue_py
 from flue_py.core.json import decode_object
 from flue_py.errors import UnreadableFile
 from flue_py.formats import kit
-from flue_py.formats.kit import ParsedSession
+from flue_py.formats.kit import SessionPart
 from tests.formats.pi_files import HEADER, as_lines, context_at, every_type, parse_pi, rule_text
 from tests.tables import inputs
 from tests.values import existing
@@ -187,19 +187,19 @@ def said(entry_id: str, parent: str | None, text: str = "hello", **fields: Any) 
     return {**row, "message": {"role": "user", "content": text, "timestamp": 1}, **fields}
 
 
-def parsed_with(*rows: Any) -> ParsedSession:
+def parsed_with(*rows: Any) -> SessionPart:
     return parse_pi(as_lines([HEADER, *rows]))
 
 
-def ids(parsed: ParsedSession) -> list[str | None]:
+def ids(parsed: SessionPart) -> list[str | None]:
     return [entry.id for entry in parsed.entries]
 
 
-def skipped_lines(parsed: ParsedSession) -> list[int]:
+def skipped_lines(parsed: SessionPart) -> list[int]:
     return [note.line for note in parsed.report.skipped]
 
 
-def repaired_lines(parsed: ParsedSession) -> list[int]:
+def repaired_lines(parsed: SessionPart) -> list[int]:
     return [note.line for note in parsed.report.repaired]
 
 

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from flue_py.core.context import ContextEntry, project
 from flue_py.core.entries import Entry
 from flue_py.core.sessions import SessionInfo
-from flue_py.formats.kit import ParsedSession
+from flue_py.formats.kit import SessionPart
 from flue_py.formats.noumen import EXCLUSION
 
 
-def tree_of(parsed: ParsedSession) -> list[Entry]:
+def tree_of(parsed: SessionPart) -> list[Entry]:
     """Return the entries of a parsed session as the tree that a store hands out."""
     depths: dict[str | None, int] = {None: -1}
     tree = []
@@ -49,19 +49,19 @@ def path_in(tree: list[Entry], leaf: str | None) -> list[Entry]:
     return path[::-1]
 
 
-def items_of(parsed: ParsedSession, leaf: str | None = "") -> list[ContextEntry]:
+def items_of(parsed: SessionPart, leaf: str | None = "") -> list[ContextEntry]:
     """Return the context of a parsed session, at its own leaf unless another is given, without what is excluded."""
     path = path_in(tree_of(parsed), parsed.leaf if leaf == "" else leaf)
     excluded = {entry.fields["entryId"] for entry in path if entry.kind == EXCLUSION}
     return [item for item in project(path) if item.entry_id not in excluded]
 
 
-def context_of(parsed: ParsedSession, leaf: str | None = "") -> list[dict[str, Any]]:
+def context_of(parsed: SessionPart, leaf: str | None = "") -> list[dict[str, Any]]:
     """Return the messages of that context."""
     return [item.data for item in items_of(parsed, leaf)]
 
 
-def shown(parsed: ParsedSession) -> list[tuple[Any, Any]]:
+def shown(parsed: SessionPart) -> list[tuple[Any, Any]]:
     """Return roles and texts of the context."""
     return [(message["role"], text_of(message)) for message in context_of(parsed)]
 
@@ -74,7 +74,7 @@ def text_of(message: dict[str, Any]) -> Any:
     return content
 
 
-def info_of(parsed: ParsedSession, **fields: Any) -> SessionInfo:
+def info_of(parsed: SessionPart, **fields: Any) -> SessionInfo:
     """Return the row that a store would have of a parsed session."""
     new = parsed.session
     info = SessionInfo(
@@ -89,7 +89,7 @@ def info_of(parsed: ParsedSession, **fields: Any) -> SessionInfo:
     return replace(info, **fields)
 
 
-def labels_of(parsed: ParsedSession) -> dict[str, str]:
+def labels_of(parsed: SessionPart) -> dict[str, str]:
     """Return the labels that a store has after the import."""
     labels: dict[str, str] = {}
     for change in parsed.labels:
