@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
-from typing import cast
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, cast
 
 from flue_py.core.context import EntryCost, begins_turn, traits_in
 from flue_py.core.entries import Entry
@@ -18,6 +19,7 @@ from flue_py.core.json import Frozen, JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import COMPACTION, MESSAGE, adds_usage, message_text
 from flue_py.core.usage import read_reported, usage_json
 from flue_py.errors import InvalidArgument, MissingExtra, StoreUnavailable, shown
+from flue_py.lazy import lazy_module
 from flue_py.sessions.handle import checked_flag, is_unchecked
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -30,6 +32,11 @@ try:
     from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 except ImportError as error:
     raise MissingExtra("opentelemetry", "flue_py.adapters.opentelemetry") from error
+
+if TYPE_CHECKING:
+    from opentelemetry.exporter.otlp.proto.http import trace_exporter as otlp
+else:
+    otlp = lazy_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")  # of a package of its own
 
 CONVENTIONS = "https://opentelemetry.io/schemas/1.41.1"
 """The version of the semantic conventions whose names are used."""
@@ -80,8 +87,6 @@ async def export_spans(
         raise InvalidArgument(
             f"exporter: {shown(exporter)} is no SpanExporter; take one of opentelemetry-exporter-otlp"
         )
-    from anyio import to_thread  # noqa: PLC0415 - it takes 30 ms to load, and who only makes spans needs none of it
-
     spans = sessions = 0
     waiting = [session]
     while waiting:
@@ -89,7 +94,7 @@ async def export_spans(
         made = await session_spans(store, each, content=content, resource=resource)
         for at in range(0, len(made), _BATCH):
             batch = made[at : at + _BATCH]
-            if await to_thread.run_sync(exporter.export, batch) is not SpanExportResult.SUCCESS:
+            if await store.backend.waiting.call(partial(exporter.export, batch)) is not SpanExportResult.SUCCESS:
                 raise StoreUnavailable(
                     f"session {each.id!r}: the exporter refused {len(batch)} spans after {spans}; see its own log, "
                     "and export again: no span is doubled by it"
@@ -100,6 +105,17 @@ async def export_spans(
             task = await store.get_session(link.child_id)
             waiting += [task] if task is not None else []
     return SpansReport(spans, sessions)
+
+
+def otlp_exporter() -> SpanExporter:
+    """Return the exporter to the collector that the variables ``OTEL_EXPORTER_OTLP_...`` name, over HTTP.
+
+    Raises `MissingExtra` without its package.
+    """
+    if find_spec("opentelemetry.exporter") is None or find_spec("opentelemetry.exporter.otlp.proto.http") is None:
+        package = "opentelemetry-exporter-otlp-proto-http"
+        raise MissingExtra("opentelemetry", "otlp", detail=f"otlp needs an exporter: pip install {package}")
+    return otlp.OTLPSpanExporter()
 
 
 async def session_spans(

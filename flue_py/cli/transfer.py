@@ -49,9 +49,11 @@ from flue_py.transfer.source import AUTO, ImportSource, WatchedFolders, find_fil
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from flue_py.adapters import opentelemetry
     from flue_py.agents import conversation
 else:
     conversation = lazy_module("flue_py.agents.conversation")
+    opentelemetry = lazy_module("flue_py.adapters.opentelemetry")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -87,8 +89,8 @@ def held_row(counts: BundleCounts) -> JsonObject:
 # The export command.
 
 _STDOUT = "-"
-_VIEWS = ("markdown", "html", "json", "snapshots")
-"""Exports for people, beside the formats of other programs."""
+_VIEWS = ("markdown", "html", "json", "snapshots", "otlp")
+"""Exports beside the formats of other programs."""
 
 _FORMATS_OF = {
     "append": ("markdown",),
@@ -102,6 +104,7 @@ _FORMATS_OF = {
     "agent": ("html",),
     "target": ("html",),
     "no_time": ("html",),
+    "content": ("otlp",),
 }
 """Options, and the only formats that take them."""
 
@@ -127,9 +130,12 @@ def _check(options: SimpleNamespace) -> None:
         is_default = value if name == "sizes" else value in (None, False, 0)
         if form not in formats and not is_default:
             raise click.UsageError(f"--{name.replace('_', '-')} is for {' and '.join(formats)}, not for {form}")
-    if options.leaf is not None and (form in ("html", "json", "snapshots") or options.words_only):
+    if options.leaf is not None and ((form in _VIEWS and form != "markdown") or options.words_only):
         raise click.UsageError("--leaf is for the formats of other programs, and for markdown without --words-only")
-    is_printed = output == _STDOUT or (output is None and form != "html")
+    cli.refuse(
+        form == "otlp" and output is not None, "otlp goes to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names"
+    )
+    is_printed = output == _STDOUT or (output is None and form not in ("html", "otlp"))
     if is_printed and (options.append or options.overwrite or options.as_json or options.open):
         raise click.UsageError("--append, --overwrite, --open and --json go with --output FILE")
     cli.refuse(not is_printed and options.tasks, "--tasks prints; give it without --output, and redirect the output")
@@ -159,6 +165,7 @@ def _check(options: SimpleNamespace) -> None:
 @click.option("--agent", metavar="NAME", help="Of html: the context that this agent is sent.")
 @click.option("--target", type=click.Choice(get_args(Shape)), help="Of html: the request of this provider, repaired.")
 @click.option("--no-time", is_flag=True, help="Of html: no time, so that the same session gives the same bytes.")
+@click.option("--content", is_flag=True, help="Of otlp: send the words, too: messages, arguments, results.")
 async def export(
     store: Store,
     session: Session,
@@ -177,19 +184,25 @@ async def export(
     agent: str | None,
     target: str | None,
     no_time: bool,
+    content: bool,
 ) -> Answer:
     """Export SESSION, by default the newest, in the format of another program, or for people.
 
     FORMAT is pi or flue (the whole tree), or another program, openai-chat, openai-responses or anthropic (what the
     model sees); markdown (the path with prices, tool calls folded), html (one page that needs no network: tree,
-    contexts, costs of SESSION and its tasks), json (the full state), or snapshots (the data of the chart of html, as
-    JSON lines). What the format cannot hold is reported on stderr.
+    contexts, costs of SESSION and its tasks), json (the full state), snapshots (the data of the chart of html, as JSON
+    lines), or otlp: spans of SESSION and its tasks go to the OpenTelemetry collector that OTEL_EXPORTER_OTLP_ENDPOINT
+    names, and sending them again adds none. What the format cannot hold is reported on stderr.
 
     A file that is there is not written over. html is written to report-ID.html, unless --output is given. A dash in
     markdown stands for a price that is not known. json is an object: session (as in sessions), entries (all of the
     tree, as show --path), labels (by entry id), tasks. With --output and --json: an object: file, bytes; of markdown
-    file, outcome (new, continued, rewound, unchanged), entries, leafId.
+    file, outcome (new, continued, rewound, unchanged), entries, leafId. Of otlp: spans, sessions.
     """
+    if form == "otlp":
+        sent = await opentelemetry.export_spans(store, session, opentelemetry.otlp_exporter(), content=content)
+        words = f"{counted(sent.spans, 'span')} of {counted(sent.sessions, 'session')} sent"
+        return cli.said(words, {**row_of(sent, "spans sessions")})
     if form == "markdown" and not words_only:
         if output is not None and output != _STDOUT:
             return await _transcript_file(session, output, leaf, append=append, overwrite=overwrite)

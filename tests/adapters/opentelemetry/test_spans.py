@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +18,7 @@ import anyio
 import pytest
 
 from tests.adapters.needed import needs
+from tests.edges.cli_runs import COMMAND
 
 needs("opentelemetry", "opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
 
@@ -211,6 +214,28 @@ def test_the_spans_of_a_real_session_have_its_calls_tokens_and_cost(name: str, t
 class Refusing(SpanExporter):
     def export(self, spans: object) -> SpanExportResult:
         return SpanExportResult.FAILURE
+
+
+def test_a_shell_sends_the_same_spans_to_the_collector_of_the_variables(tmp_path: Path) -> None:
+    async def begin() -> str:
+        async with flue_py.open(tmp_path / "s.db") as store:
+            return (await conversation(store)).id
+
+    session_id = anyio.run(begin)
+    with collecting() as (collector, exporter):
+        url = str(exporter._endpoint).removesuffix("/v1/traces")
+        for words in ([], [], ["--content", "--json"]):
+            received = len(collector.spans)
+            if words:
+                collector.spans.clear()
+            line = [*COMMAND, "--db", str(tmp_path / "s.db"), "export", "otlp", session_id, *words]
+            env = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": url}
+            done = subprocess.run(line, env=env, capture_output=True, text=True, check=True)
+            if not words:
+                assert done.stdout == f"{len(collector.spans)} spans of 2 sessions sent\n"
+            assert ("Look." in str(collector.spans)) == bool(words)
+            assert received in (0, len(collector.spans))
+        assert json.loads(done.stdout) == {"spans": len(collector.spans), "sessions": 2}
 
 
 def test_an_exporter_that_refuses_is_an_error() -> None:
