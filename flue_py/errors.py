@@ -499,7 +499,12 @@ class StoreUnavailable(FixTheStore, OSError):
 
 
 class CorruptStore(FixTheStore):
-    """What is stored contradicts itself; run verify(), restore a backup, or rescue the readable rows by salvage."""
+    """What is stored contradicts itself; run verify(), restore a backup, or rescue the readable rows by salvage.
+
+    ``entry_id`` is the entry that is damaged; None if it is another row.
+    """
+
+    entry_id: str | None = None
 
 
 class HistoryPutBack(FixTheStore):

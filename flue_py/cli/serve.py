@@ -18,19 +18,13 @@ from flue_py.sessions.store import Store
 
 
 @cli.command(json=False)
-@click.option(
-    "--http",
-    "address",
-    metavar="[HOST:]PORT",
-    default="8765",
-    show_default=True,
-    help="Where to answer; port 0 is a free one.",
-)
+@click.option("--http", "address", metavar="[HOST:]PORT", default="8765", help="By default 8765; port 0 is a free one.")
 @click.option("--token-file", metavar="FILE", help="A file of tokens, one a line: TOKEN, or TOKEN SCOPE.")
 @click.option(
     "--allow-host", "hosts", metavar="NAME", multiple=True, help="A name by which it is called; again for others."
 )
-def serve(place: Place, address: str, token_file: str | None, hosts: tuple[str, ...]) -> Answer:
+@click.option("--settings", metavar="FILE", help="Show on pages the requests of agents by these settings (JSON).")
+def serve(place: Place, address: str, token_file: str | None, hosts: tuple[str, ...], settings: str | None) -> Answer:
     """Answer on HTTP: a page for a browser at /, and sessions, entries, appends, contexts, usage, search and events.
 
     GET /openapi.json describes what is JSON. Without --token-file it answers this machine alone. A token with a SCOPE
@@ -38,7 +32,14 @@ def serve(place: Place, address: str, token_file: str | None, hosts: tuple[str, 
     'flue-py[server]'.
     """
     cli.require_database(place)
-    run_server(cli.opening(place, threads=None), address, token_file=token_file, hosts=hosts, tell=cli.tell)
+    run_server(
+        cli.opening(place, threads=None),
+        address,
+        token_file=token_file,
+        hosts=hosts,
+        settings=cli.settings_in(settings),
+        tell=cli.tell,
+    )
     return Answer()
 
 

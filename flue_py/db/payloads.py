@@ -178,10 +178,12 @@ MISMATCH = "does not match its digest: it was damaged, or changed by other means
 def damaged_entry(entry_id: str, problem: str, session_id: str | None = None) -> CorruptStore:
     """Return the error for an entry that is not as it was appended."""
     where = "" if session_id is None else f"session {session_id!r}: "
-    return CorruptStore(
+    error = CorruptStore(
         f"{where}entry {entry_id!r} {problem}; verify() names every such entry: restore a backup, or "
         "rescue what is readable by salvage"
     )
+    error.entry_id = entry_id
+    return error
 
 
 def damaged_rows(session_id: object) -> CorruptStore:

@@ -23,7 +23,7 @@ from flue_py.core import context
 from flue_py.core.entries import Entry, readable, tool_calls
 from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, encode_json, to_json
 from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, MESSAGE, SHOWN_KINDS, message_text
-from flue_py.core.ledger import UsageRow
+from flue_py.core.ledger import Dimension, UsageRow
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.usage import KINDS, ReportedUsage, agent_of, read_reported
 from flue_py.providers.base import listed, objects_in
@@ -328,20 +328,11 @@ def snapshot_rows(
 
 def sent_json(explained: JsonObject, place: Mapping[str, int]) -> JsonObject:
     """Return the explanation of a request: of the entries those not sent as they are, by place. O(items)."""
-    reasons = {step["name"]: step["reason"] for _, step in objects_in(explained["steps"])}
-    changed: list[JsonValue] = []
-    for _, entry in objects_in(explained["entries"]):
-        at = place.get(str(entry["entryId"]))
-        if at is None or entry["sent"] == "whole":
-            continue
-        changes = [change for _, change in objects_in(entry["changes"])]
-        why: list[JsonValue] = [f"{change['step']}: {reasons[change['step']]}" for change in changes]
-        into = changes[-1]["into"] if changes else None
-        if into is not None:
-            why.append(f"its content is in the message of {into}")
-        is_sized = bool(changes) and into is None
-        sizes = {"before": changes[0]["tokensBefore"], "after": changes[-1]["tokensAfter"]} if is_sized else {}
-        changed.append({"at": at, "how": entry["sent"], "why": why, **sizes})
+    changed: list[JsonValue] = [
+        {"at": place[str(entry["entryId"])], "how": entry["sent"], "changes": entry["changes"]}
+        for _, entry in objects_in(explained["entries"])
+        if entry["sent"] != "whole" and entry["entryId"] in place
+    ]
     repairs: list[JsonValue] = [
         {"at": place.get(str(repair["entryId"])), "what": repair["what"]}
         for _, repair in objects_in(explained["repairs"])
@@ -362,6 +353,9 @@ MOST_PICTURES = 20_000_000
 
 RESHAPING_KINDS = frozenset({COMPACTION, "exclusion"})
 """The kinds that may change what earlier entries contribute; the context at each is written out whole."""
+
+DAMAGED = "damaged entry"
+"""The kind of what stands on a page for an entry that cannot be read; nobody knows its parent and its time."""
 
 _REPORT_DATA_LINE_LENGTH = 160
 _NO_MODEL = "model unknown"
@@ -497,7 +491,7 @@ def _begun_before(entries: Sequence[Entry], place: Mapping[str, int]) -> dict[st
     return {
         entry.id: None
         for entry in entries
-        if entry.kind in RESHAPING_KINDS or (entry.parent_id is not None and entry.parent_id not in place)
+        if entry.kind in (*RESHAPING_KINDS, DAMAGED) or (entry.parent_id is not None and entry.parent_id not in place)
     }
 
 
@@ -900,6 +894,8 @@ def _hash(text: str) -> str:
 # All sessions as one HTML file: the list, with filters, and what they cost, each with a link to its page.
 
 _NAME = 200
+SUMS: tuple[Dimension, ...] = ("day", "month", "project", "agent", "model")
+"""The dimensions by which the list adds up payments."""
 
 
 def overview_data(
@@ -911,7 +907,7 @@ def overview_data(
     unchecked: bool = False,
     made_at: datetime | None = None,
 ) -> JsonObject:
-    """Return sessions for `overview_page`, in their order, and by name of a dimension the sums of what was paid.
+    """Return sessions for `overview_page`, in their order, and by name of a dimension (`SUMS`) the payments.
 
     ``pages`` has the sessions by the addresses of their pages, ``damaged`` are the ids of those that have none. Each
     row of ``sums`` has that one group. The same arguments give the same data. O(sessions + rows).
@@ -921,9 +917,16 @@ def overview_data(
         "sessions": [_listed_json(session, file) for file, session in pages.items()],
         "damaged": [*damaged],
         "unchecked": unchecked,
-        "sums": {name: [_sum_json(row) for row in rows] for name, rows in sums.items()},
+        "sums": {name: sums_json(name, rows) for name, rows in sums.items()},
         "total": None if total is None else bill_json(total),
     }
+
+
+def sums_json(name: str, rows: Sequence[UsageRow]) -> list[JsonValue]:
+    """Return the sums by a dimension as the list has them: the newest period first, else the most expensive."""
+    is_period = name in ("day", "month")
+    ranked = rows[::-1] if is_period else sorted(rows, key=lambda row: (-row.picodollars, -row.total_tokens))
+    return [_sum_json(row) for row in ranked]
 
 
 def overview_page(data: JsonObject, *, served: bool = False) -> str:

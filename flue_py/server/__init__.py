@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from importlib.util import find_spec
 from pathlib import Path
 
+from flue_py.context.settings import ContextSettings
 from flue_py.errors import InvalidArgument, MissingExtra
 from flue_py.server.listener import checked_address
 from flue_py.sessions.store import Store
@@ -24,13 +25,14 @@ def serve(
     *,
     token_file: str | None = None,
     hosts: Collection[str] = (),
+    settings: ContextSettings | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Answer on HTTP at ``[HOST:]PORT`` until a signal ends it; ``tell`` gets the URL.
 
     ``opening`` is the store, to be opened. ``token_file`` has the tokens, one a line, each with a scope behind a space
     if it is for that alone; without it, the server is for this machine. ``hosts`` are further names by which it is
-    called.
+    called, ``settings`` those by which its pages show the requests of agents.
 
     Raises `MissingExtra` without the extra ``server``, `InvalidArgument`, `OSError` for a port that is taken, and what
     `flue_py.open` raises.
@@ -45,7 +47,7 @@ def serve(
 
     async def run() -> None:
         async with opening as store:
-            await app.serve(store, at, access, tell)
+            await app.serve(store, at, access, tell, settings=settings)
 
     asyncio.run(run())
 

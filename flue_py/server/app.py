@@ -22,6 +22,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as Served
 
 from flue_py import errors
+from flue_py.context.settings import ContextSettings
 from flue_py.core.json import Frozen
 from flue_py.core.operations import SessionEvent, seen_by
 from flue_py.db.backend import Backend
@@ -30,7 +31,7 @@ from flue_py.render import views
 from flue_py.server import conversations, page
 from flue_py.server.listener import SHORTEST_TOKEN, answer_at
 from flue_py.server.openapi import EVENTS, openapi_document
-from flue_py.server.routes import CONVERSATIONS, ROUTES, Call, Route, etag_of
+from flue_py.server.routes import CONVERSATIONS, ROUTES, Call, Route, etag_of, id_in
 from flue_py.sessions.store import Looking, Store
 
 if TYPE_CHECKING:
@@ -231,14 +232,17 @@ async def _body_of(request: Request, body: type[msgspec.Struct], most: int) -> o
 Work: TypeAlias = Callable[[Call, Request], Awaitable[Response]]
 
 
-async def _answer(work: Work, store: Store, access: Access, seconds: float, request: Request) -> Response:
+async def _answer(
+    work: Work, store: Store, access: Access, seconds: float, settings: ContextSettings | None, request: Request
+) -> Response:
     narrowed = access.store_of(store, page.authorization_of(request))
     path, names = request.url.path, request.path_params
     if narrowed is None:
         return problem(path, 401, "NoToken", "The token is missing or wrong.", "Send Authorization: Bearer TOKEN.")
-    key = request.headers.get("idempotency-key")
-    call = Call(narrowed, names.get("session", ""), key, item_id=names.get("item", ""))
+    call = Call(narrowed, "", request.headers.get("idempotency-key"), settings=settings)
     try:
+        session_id, item_id = (id_in(names.get(name, "")) for name in ("session", "item"))
+        call = msgspec.structs.replace(call, session_id=session_id, item_id=item_id)
         with anyio.fail_after(seconds):
             return await work(call, request)
     except FlueError as error:
@@ -280,6 +284,7 @@ class Streams:
         self.limits = limits
         self.open = 0
         self.woken = anyio.Event()
+        self._lists: dict[str | None, page.Listing] = {}
         # So that requests do not wait behind the looks of all streams.
         self.looks = anyio.Semaphore(_LOOKS_AT_ONCE)
         self._watch = anyio.Lock()
@@ -287,10 +292,36 @@ class Streams:
     async def watch(self, backend: Backend) -> None:
         """Wake the streams after commits, as soon as nobody else does."""
         async with self._watch, aclosing(backend.commits()) as commits:
-            async for _ in commits:
-                self.woken.set()
-                self.woken = anyio.Event()
-                await anyio.sleep(max(_REST_SECONDS, self.open / _LOOKS_A_SECOND))
+            try:
+                async for _ in commits:
+                    self._wake()
+                    await anyio.sleep(max(_REST_SECONDS, self.open / _LOOKS_A_SECOND))
+            finally:
+                # What is committed before somebody watches again is not missed.
+                self._wake()
+
+    def _wake(self) -> None:
+        self.woken.set()
+        self.woken = anyio.Event()
+        self._lists.clear()
+
+    async def list_of(self, call: Call) -> page.Listing:
+        """Return the list of sessions, made once after a commit for all pages of a tenant."""
+        woken, scope = self.woken, call.store.scope
+        async with self.looks:
+            if scope not in self._lists or woken is not self.woken:
+                listing = await page.newest(call)
+                if woken is not self.woken:
+                    return listing
+                self._lists[scope] = listing
+            return self._lists[scope]
+
+    async def wait(self, woken: anyio.Event) -> bool:
+        """Wait for a commit after ``woken`` was there; return whether there was one before the reader has to be told
+        that the stream is there."""
+        with anyio.move_on_after(self.limits.keep_alive_seconds):
+            await woken.wait()
+        return woken.is_set()
 
 
 _LOOKS_AT_ONCE = 4
@@ -300,10 +331,9 @@ _REST_SECONDS = 0.02
 
 
 class EventStream(StreamingResponse):
-    """The events of a session behind the one that the reader saw last, until it is deleted or nobody reads."""
+    """Lines that come as things happen, until they end or nobody reads."""
 
-    def __init__(self, streams: Streams, store: Store, looking: Looking) -> None:
-        lines = _event_lines(_news(streams, looking))
+    def __init__(self, streams: Streams, store: Store, lines: AsyncGenerator[bytes, None]) -> None:
         super().__init__(lines, headers={"Cache-Control": "no-store"}, media_type="text/event-stream")
         self._streams = streams
         self._backend = store.backend
@@ -330,9 +360,7 @@ async def _news(streams: Streams, looking: Looking) -> AsyncGenerator[SessionEve
         async for event in events:
             yield event
     while True:
-        with anyio.move_on_after(streams.limits.keep_alive_seconds) as waiting:
-            await woken.wait()
-        if waiting.cancelled_caught:
+        if not await streams.wait(woken):
             yield None
             continue
         woken = streams.woken
@@ -342,14 +370,19 @@ async def _news(streams: Streams, looking: Looking) -> AsyncGenerator[SessionEve
             yield event
 
 
-async def _event_lines(news: AsyncGenerator[SessionEvent | None, None]) -> AsyncGenerator[bytes, None]:
-    # Something is sent at once, so that the reader knows that it is connected.
-    yield b": connected\n\n"
+# Something is sent at once, so that the reader knows that it is connected; and proxies end a stream on which nothing
+# comes.
+_CONNECTED, _NOTHING_NEW = b": connected\n\n", b": nothing new\n\n"
+
+
+async def _event_lines(looking: Looking, streams: Streams) -> AsyncGenerator[bytes, None]:
+    """Yield the events of a session behind the one that the reader saw last, until it is deleted."""
+    yield _CONNECTED
+    news = _news(streams, looking)
     async with aclosing(news):
         async for event in news:
             if event is None:
-                # Proxies end a stream on which nothing comes.
-                yield b": nothing new\n\n"
+                yield _NOTHING_NEW
                 continue
             data = msgspec.json.encode(views.event_row(event))
             yield b"id: %b\nevent: %b\ndata: %b\n\n" % (quote(event.id).encode(), event.type.encode(), data)
@@ -363,10 +396,38 @@ async def _stream(call: Call, streams: Streams, request: Request) -> Response:
     after = [last] if last else []
     if after and not seen_by(after).sessions.knows(session.id):
         raise InvalidArgument("Last-Event-ID: this is no event of this session; leave it out to begin at the first")
+    looking = Looking(call.store.backend, [session.id], call.store.scope, seen_by(after))
+    return _opened(streams, call, _event_lines(looking, streams), request)
+
+
+async def _list_lines(call: Call, streams: Streams, seen: str) -> AsyncGenerator[bytes, None]:
+    """Yield the list of sessions, if it is another than the reader has seen, and whenever it is another."""
+    yield _CONNECTED
+    while True:
+        woken = streams.woken
+        listing = await streams.list_of(call)
+        if listing.version != seen:
+            yield b"id: %b\ndata: %b\n\n" % (listing.version.encode(), listing.data)
+            seen = listing.version
+        await anyio.sleep(_LIST_SECONDS)
+        while not await streams.wait(woken):
+            yield _NOTHING_NEW
+
+
+_LIST_SECONDS = 1.0
+"""How long a list stays as it is while sessions go on."""
+
+
+async def _list_stream(call: Call, streams: Streams, request: Request) -> Response:
+    seen = request.headers.get("last-event-id", request.query_params.get("after", ""))
+    return _opened(streams, call, _list_lines(call, streams, seen), request)
+
+
+def _opened(streams: Streams, call: Call, lines: AsyncGenerator[bytes, None], request: Request) -> Response:
     if streams.open >= streams.limits.streams:
         text = f"{streams.open:,} streams are open."
         return problem(request.url.path, 503, "TooManyStreams", text, "Try again when one has ended.")
-    return EventStream(streams, call.store, Looking(call.store.backend, [session.id], call.store.scope, seen_by(after)))
+    return EventStream(streams, call.store, lines)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -408,8 +469,14 @@ def _host_of(origin: str) -> str:
         return ""
 
 
-def make_app(store: Store, access: Access = Access(), limits: ServerLimits = ServerLimits()) -> ASGIApp:  # noqa: B008 - values
-    """Return the app of a store, which stays the caller's to close."""
+def make_app(
+    store: Store,
+    access: Access = Access(),  # noqa: B008 - a value
+    limits: ServerLimits = ServerLimits(),  # noqa: B008 - a value
+    *,
+    settings: ContextSettings | None = None,
+) -> ASGIApp:
+    """Return the app of a store, which stays the caller's to close; pages show what agents get by ``settings``."""
     document = msgspec.json.encode(openapi_document(_ROUTES, version("flue-py")))
 
     async def described(_: Request) -> Response:
@@ -419,12 +486,13 @@ def make_app(store: Store, access: Access = Access(), limits: ServerLimits = Ser
     streams = Streams(limits)
 
     def serve_at(path: str, method: str, work: Work) -> None:
-        answer = partial(_answer, work, store, access, limits.seconds)
+        answer = partial(_answer, work, store, access, limits.seconds, settings)
         served.append(Served(path, answer, methods=[method]))
 
     for route in _ROUTES:
         serve_at(route.path, route.method, partial(_work, route, limits))
     serve_at(EVENTS, "GET", lambda call, request: _stream(call, streams, request))
+    serve_at(page.FOLLOW, "GET", lambda call, request: _list_stream(call, streams, request))
     for path, work in {**page.PAGES, **page.DATA}.items():
         serve_at(path, "GET", work)
 
@@ -439,10 +507,17 @@ def make_app(store: Store, access: Access = Access(), limits: ServerLimits = Ser
     return _Guard(Starlette(routes=served, exception_handlers=handlers), access)  # type: ignore[arg-type]
 
 
-async def serve(store: Store, address: tuple[str, int], access: Access, tell: Callable[[str], None]) -> None:
+async def serve(
+    store: Store,
+    address: tuple[str, int],
+    access: Access,
+    tell: Callable[[str], None],
+    *,
+    settings: ContextSettings | None = None,
+) -> None:
     """Answer on HTTP until a signal ends it. ``tell`` gets the URL, once the port is taken. Raises `OSError`."""
 
     def make(host: str, port: int) -> ASGIApp:
-        return make_app(store, msgspec.structs.replace(access, hosts=(*access.hosts, address[0])))
+        return make_app(store, msgspec.structs.replace(access, hosts=(*access.hosts, address[0])), settings=settings)
 
     await answer_at(address, make, tell)

@@ -14,6 +14,7 @@ from flue_py.server.routes import CONVERSATIONS, Route
 
 EVENTS = "/v1/sessions/{session}/events"
 _REFERENCE = "#/components/schemas/{name}"
+_ID = "An id. One with a slash, one that begins with ~, . and .. are written as ~ and their base64url."
 _KEY: JsonObject = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -40,7 +41,7 @@ def _fields(schema: object) -> tuple[JsonObject, list[str]]:
 
 def _parameters(route: Route, query: object) -> list[JsonObject]:
     rows: list[JsonObject] = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        {"name": name, "in": "path", "required": True, "description": _ID, "schema": {"type": "string", "minLength": 1}}
         for name in re.findall(r"\{(\w+)\}", route.path)
     ]
     fields, required = _fields(query)
@@ -84,7 +85,13 @@ def _events() -> JsonObject:
         "description": "The same, for the first request of a reader that sends no headers.",
         "schema": {"type": "string"},
     }
-    session: JsonObject = {"name": "session", "in": "path", "required": True, "schema": {"type": "string"}}
+    session: JsonObject = {
+        "name": "session",
+        "in": "path",
+        "required": True,
+        "description": _ID,
+        "schema": {"type": "string"},
+    }
     summary = "Follow the events of a session (server-sent events)."
     return {"operationId": "events", "summary": summary, "parameters": [session, last, after], "responses": responses}
 

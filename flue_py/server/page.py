@@ -9,7 +9,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, cast, get_args
 from urllib.parse import parse_qs, quote
 from zlib import crc32
 
@@ -19,11 +19,13 @@ from starlette.responses import RedirectResponse, Response
 from flue_py.context.request import explained_row
 from flue_py.core.context import entry_costs
 from flue_py.core.entries import Entry
-from flue_py.core.json import JsonObject, JsonValue
-from flue_py.core.ledger import UsageRow
+from flue_py.core.json import Frozen, JsonObject, JsonValue, to_json
+from flue_py.core.ledger import Dimension, UsageRow
 from flue_py.core.operations import EventType, SessionEvent
+from flue_py.core.sessions import SessionInfo
+from flue_py.errors import CorruptStore
 from flue_py.render import report, views
-from flue_py.server.routes import Call, etag_of, names_in
+from flue_py.server.routes import Call, etag_of, names_in, segment_of
 from flue_py.sessions.request import reported_of
 from flue_py.sessions.session import Session
 
@@ -33,7 +35,10 @@ if TYPE_CHECKING:
 COOKIE = "flue_py_token"
 AROUND = 500
 """How many entries before and behind one a page of a session has at most."""
+FOLLOW = "/page/follow"
+"""The path of the stream that the list follows."""
 _MOST_LISTED = 200
+_MOST_PAGES = 20
 _NO_PAGE = "This page cannot be shown"
 _NOT_THERE = "There is no such session or entry. It may have been deleted."
 _MOST_OF_A_CONTEXT = 5_000
@@ -116,42 +121,105 @@ def logged(request: Request, token: str) -> Response:
 
 def address_of(session_id: str) -> str:
     """Return the path of a session's page."""
-    return f"/sessions/{quote(session_id, safe='')}"
+    return f"/sessions/{segment_of(session_id)}"
 
 
-async def _listed(call: Call, request: Request) -> JsonObject:
-    page = await call.store.list_sessions(limit=_MOST_LISTED, cursor=request.query_params.get("cursor"))
-    infos = [info for info in page.sessions if info.kind != "task"]
+class Listing(Frozen):
+    """The newest sessions as the page takes them, and a digest by which they are known again."""
+
+    data: bytes
+    version: str
+
+
+async def _listed(call: Call, cursor: str | None) -> JsonObject:
+    """Return sessions that are no tasks, the newest first, and the cursor to go on at. O(sessions passed)."""
+    infos: list[SessionInfo] = []
+    damaged: list[str] = []
+    for _ in range(_MOST_PAGES):
+        page = await call.store.list_sessions(limit=_MOST_LISTED, cursor=cursor)
+        infos += [info for info in page.sessions if info.kind != "task"]
+        damaged += page.damaged
+        cursor = page.next_cursor
+        if cursor is None or len(infos) >= _MOST_LISTED:
+            break
     names = await names_in(call.store, infos)
     rows = {address_of(info.id): views.listed_session(info, names[info.id], "") for info in infos}
-    data = report.overview_data(rows, {}, None, damaged=page.damaged, unchecked=call.store.unchecked)
-    return {**data, "more": page.next_cursor, "hasLogin": COOKIE in request.cookies}
+    return {**report.overview_data(rows, {}, None, damaged=damaged, unchecked=call.store.unchecked), "more": cursor}
+
+
+def _listing(data: JsonObject) -> Listing:
+    text = report.embedded_json(data).encode()
+    return Listing(text, f"{crc32(text):08x}")
+
+
+async def newest(call: Call) -> Listing:
+    """Return the newest sessions."""
+    return _listing(await _listed(call, None))
 
 
 async def list_page(call: Call, request: Request) -> Response:
     """Return the list of sessions, the newest first."""
-    return _page(report.overview_page(await _listed(call, request), served=True))
+    data = await _listed(call, None)
+    shown: JsonObject = {**data, "version": _listing(data).version, "hasLogin": COOKIE in request.cookies}
+    return _page(report.overview_page(shown, served=True))
 
 
 async def list_data(call: Call, request: Request) -> Response:
-    """Return the data of that page; 304 if they are those of the ETag."""
-    answer = _data(await _listed(call, request))
-    answer.headers["ETag"] = f'"{crc32(answer.body):08x}"'
-    answer.headers["Cache-Control"] = "no-cache"
-    if request.headers.get("if-none-match") == answer.headers["ETag"]:
-        return Response(status_code=304, headers={"ETag": answer.headers["ETag"]})
-    return answer
+    """Return more of that list, from a cursor on."""
+    return _data(await _listed(call, request.query_params.get("cursor")))
+
+
+async def sums(call: Call, request: Request) -> Response:
+    """Return the sums of all payments by a dimension, as the list of a report has them. O(ledger)."""
+    name = cast("Dimension", request.query_params.get("by", report.SUMS[0]))
+    usage = await call.store.usage(group_by=[name], tz="UTC")
+    return _data({"sums": report.sums_json(name, usage.rows), "total": report.bill_json(usage.total)})
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A session.
 
 
+async def _page_of(session: Session, after: str | None, *, newest_first: bool = False) -> list[Entry]:
+    """Return a page of entries, each damaged one as an entry that says so."""
+    entries: list[Entry] = []
+    count = AROUND
+    while (wanted := min(count, AROUND - len(entries))) > 0:
+        try:
+            page = await session.entries(after=after, newest_first=newest_first, limit=wanted)
+        except CorruptStore as error:
+            if wanted > 1:
+                count = wanted // 2
+                continue
+            page = [_damaged(error, entries[-1].created_us if entries else session.info.created_us)]
+        entries += page
+        if len(page) < wanted:
+            break
+        after, count = entries[-1].id, 2 * count
+    return entries
+
+
+def _damaged(error: CorruptStore, at: int) -> Entry:
+    """Return an entry that stands for a damaged one, whose parent and time nobody knows."""
+    if error.entry_id is None:
+        raise error
+    why = to_json({"damaged": "It is not as it was stored: flue-py verify names all that is."}).decode()
+    return Entry(error.entry_id, None, None, report.DAMAGED, None, None, 0, 0, 0, at, why, None)
+
+
+async def _entry_at(session: Session, entry_id: str) -> list[Entry]:
+    try:
+        entry = await session.get_entry(entry_id)
+    except CorruptStore as error:
+        return [_damaged(error, session.info.created_us)]
+    return [] if entry is None else [entry]
+
+
 async def _entries_around(session: Session, at: str | None) -> tuple[list[Entry], bool, bool]:
     """Return the entries before and behind one, with it, and whether there are more of both; the newest without one."""
-    before = await session.entries(after=at, newest_first=True, limit=AROUND)
-    behind = [] if at is None else await session.entries(after=at, limit=AROUND)
-    here = [] if at is None else [entry for entry in await session.get_entries([at]) if entry is not None]
+    before = await _page_of(session, at, newest_first=True)
+    behind = [] if at is None else await _page_of(session, at)
+    here = [] if at is None else await _entry_at(session, at)
     return [*reversed(before), *here, *behind], len(before) == AROUND, len(behind) == AROUND
 
 
@@ -172,7 +240,8 @@ async def _session_data(call: Call, at: str | None) -> JsonObject:
     # The row first: entries that are appended meanwhile are on the page, and the leaf is one that the page has.
     info, store = session.info, call.store
     entries, has_earlier, has_later = await _entries_around(session, at or info.leaf_id)
-    is_part = has_earlier or has_later
+    damaged: list[JsonValue] = [entry.id for entry in entries if entry.kind == report.DAMAGED]
+    is_part = has_earlier or has_later or bool(damaged)
     reported = await reported_of(store.backend, info, entries, sizes=False, lost=not is_part, is_part=is_part)
     source = await store.get_session(info.forked_from_session) if reported.source and info.forked_from_session else None
     reported = replace(reported, source=None if source is None else source.info)
@@ -189,6 +258,8 @@ async def _session_data(call: Call, at: str | None) -> JsonObject:
         "earlier": entries[0].id if has_earlier else None,
         "later": entries[-1].id if has_later else None,
         "links": await _links_of(call, session),
+        "damaged": damaged,
+        "agents": [] if call.settings is None else [*call.settings.agents],
     }
 
 
@@ -217,8 +288,15 @@ async def figures(call: Call, request: Request) -> Response:
 
 
 async def context(call: Call, request: Request) -> Response:
-    """Return which entries the context at one has, the last of them, and how many there are. O(context)."""
-    items = await (await call.session()).build_context_entries(leaf=request.query_params.get("leaf"))
+    """Return which entries the context at one has, the last of them, and how many there are. O(context).
+
+    With a damaged entry nobody knows: it is named then.
+    """
+    session = await call.session()
+    try:
+        items = await session.build_context_entries(leaf=request.query_params.get("leaf"))
+    except CorruptStore as error:
+        return _data({"count": None, "damaged": error.entry_id})
     return _data({"count": len(items), "entryIds": [item.entry_id for item in items[-_MOST_OF_A_CONTEXT:]]})
 
 
@@ -227,7 +305,8 @@ async def sent(call: Call, request: Request) -> Response:
     session, query = await call.session(), request.query_params
     leaf = query.get("leaf", session.leaf_id)
     items = await session.build_context_entries(leaf=leaf)
-    made = await session.request(query.get("target"), leaf=leaf)
+    agent = query.get("agent") or None
+    made = await session.request(query.get("target"), leaf=leaf, settings=call.settings, agent=agent)
     place = {item.entry_id: number for number, item in enumerate(items)}
     return _data({**report.sent_json(explained_row(items, made), place), "entryIds": [*place]})
 
@@ -235,6 +314,7 @@ async def sent(call: Call, request: Request) -> Response:
 PAGES = {"/": list_page, "/sessions/{session}": session_page}
 DATA = {
     "/page/sessions": list_data,
+    "/page/sums": sums,
     "/page/sessions/{session}": session_data,
     "/page/sessions/{session}/figures": figures,
     "/page/sessions/{session}/context": context,

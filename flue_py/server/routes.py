@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as NotBase64
 from collections.abc import Awaitable, Callable
 from decimal import Decimal, InvalidOperation
 from hashlib import sha256
 from secrets import token_hex
 from typing import Annotated, Any, Literal, TypeAlias, cast
+from urllib.parse import quote
 from zlib import crc32
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from flue_py.context.settings import ContextSettings
 from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.ledger import Dimension
 from flue_py.core.sessions import STORED, LeafChoice, OnConflict, SessionInfo, SessionKind, SessionOrder
@@ -48,18 +52,40 @@ CONVERSATIONS = "/v1/conversations"
 """The path below which requests, answers and errors are of OpenAI's form."""
 
 
+def segment_of(name: str) -> str:
+    """Return the part of a path that stands for an id: itself, or its base64url behind a ~ if paths cannot have it."""
+    if "/" in name or name in (".", "..") or name.startswith("~"):
+        return f"~{urlsafe_b64encode(name.encode()).decode().rstrip('=')}"
+    return quote(name, safe="")
+
+
+def id_in(segment: str) -> str:
+    """Return the id that a part of a path stands for. Raises `InvalidArgument`."""
+    if not segment.startswith("~"):
+        return segment
+    data = segment[1:]
+    try:
+        return urlsafe_b64decode(data + "=" * (-len(data) % 4)).decode()
+    except (NotBase64, ValueError):
+        raise InvalidArgument(f"{shown(segment)}: behind a ~ an id is written in base64url") from None
+
+
 class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
     """No parameters."""
 
 
 class Call(Frozen):
-    """A request: the store as its token sees it, the session of its path ("" if it has none), and its headers."""
+    """A request: the store as its token sees it, the session of its path ("" if it has none), and its headers.
+
+    ``settings`` are those by which pages make requests of agents.
+    """
 
     store: Store
     session_id: str
     key: str | None = None
     expected_revision: int | None = None
     item_id: str = ""
+    settings: ContextSettings | None = None
 
     async def session(self) -> Session:
         """Return the session of the path. Raises `SessionNotFound`, for one of another tenant, too. One point read."""

@@ -20,13 +20,13 @@ from flue_py.context.document_texts import MOST_BYTES, is_document
 from flue_py.core.context import part_of, turn_numbers
 from flue_py.core.entries import Entry
 from flue_py.core.json import Frozen, unchecked_json
-from flue_py.core.ledger import Dimension, UsageRow
+from flue_py.core.ledger import UsageRow
 from flue_py.core.sessions import STORED, DocumentInfo, LeafChoice, Limits, SessionInfo, Stored, made_id
 from flue_py.db.files import Part, make_private_folder, write_whole
 from flue_py.formats.kit import Exported, SessionTree
 from flue_py.formats.registry import export_names, known_format
 from flue_py.providers.base import ExportNote
-from flue_py.render.report import overview_data, overview_page
+from flue_py.render.report import SUMS, overview_data, overview_page
 from flue_py.render.transcript import WrittenUpTo, rewound_note, transcript_body, transcript_head, written_up_to
 from flue_py.render.views import ListedSession
 from flue_py.sessions import handle
@@ -164,8 +164,6 @@ def _write_once(path: Path, text: str, beside: Mapping[str, str]) -> bool:
 # All sessions as a folder of pages: a list, and a page for each session with its tasks.
 
 _INDEX = "index.html"
-_SUMS: tuple[Dimension, ...] = ("day", "month", "project", "agent", "model")
-"""The sums on the list."""
 
 
 class PagesReport(Frozen):
@@ -225,19 +223,13 @@ async def write_pages(
     payers = [row.info for row in pages.values()]
     sums: dict[str, Sequence[UsageRow]] = {}
     total = UsageRow()
-    for name in _SUMS:
+    for name in SUMS:
         usage = await store.usage(payers, group_by=[name], tz=tz)
-        # The newest period comes first, else the most expensive.
-        sums[name] = usage.rows[::-1] if name in ("day", "month") else _dearest_first(usage.rows)
-        total = usage.total
+        sums[name], total = usage.rows, usage.total
     listing = overview_data(pages, sums, total, damaged=unread, unchecked=store.unchecked, made_at=made_at)
     data = overview_page(listing).encode(errors="backslashreplace")
     await waiting.call(partial(write_whole, target / _INDEX, data, overwrite=overwrite))
     return PagesReport(target / _INDEX, len(pages), size + len(data), tuple(unread))
-
-
-def _dearest_first(rows: Sequence[UsageRow]) -> tuple[UsageRow, ...]:
-    return tuple(sorted(rows, key=lambda row: (-row.picodollars, -row.total_tokens)))
 
 
 def _file_name(session_id: str) -> str:

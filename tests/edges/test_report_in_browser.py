@@ -87,24 +87,30 @@ def test_the_list_of_all_sessions_is_searched_filtered_and_sorted(chromium: Chro
 
     def look(page: Page) -> None:
         def column(place: int) -> list[str]:
-            cells: list[str] = page.locator(f"#sessions tbody tr > :nth-child({place})").all_text_contents()
+            cells: list[str] = page.locator(f"#sessions .session > :nth-child({place})").all_text_contents()
             return cells
 
+        # The newest project is open, and all have their sums.
+        sums = [text[16:] for text in page.locator("#sessions .group").all_text_contents()]
+        assert sums == ["no project 1 session15—", "project 0 7 sessions14490$0.42", "project 1 6 sessions12420$0.36"]
+        assert page.locator("#sessions .session").count() == 1
+        for place in (1, 2):
+            page.locator("#sessions .group button").nth(place).click()
         assert page.locator("#found").text_content() == f"{count} sessions of {count}, $0.78 + ?"
         assert {name.split()[0] for name in column(2)} >= {"untold", "javascript:window.pwned=3"}
         assert page.evaluate("window.pwned") is None
         links = page.eval_on_selector_all("#sessions a", "all => all.map(each => each.getAttribute('href'))")
         assert {(index.parent / link).is_file() for link in links} == {True}
         assert len(set(links)) == count
-        page.locator("#sessions th button").nth(7).click()
-        assert column(8)[:2] == [f"${len(HOSTILE) - 1:02}".replace("$", "$0."), f"$0.{len(HOSTILE) - 2:02}"]
-        assert column(8)[-1] == "—", "an unknown cost is no 0"
+        page.locator("#sessions thead button").nth(6).click()
+        costs = [f"$0.{number:02}" for start in (12, 11) for number in range(start, -1, -2)]
+        assert column(7) == [*costs, "—"], "an unknown cost is no 0"
         page.locator("#find").fill("WINDOW.pwned javascript:")
-        assert page.locator("#sessions tbody tr").count() == sum("javascript:window.pwned" in name for name in HOSTILE)
+        assert page.locator("#sessions .session").count() == sum("javascript:window.pwned" in name for name in HOSTILE)
         page.locator("#find").fill("")
         page.select_option("#program", "program 2")
         page.select_option("#project", "project 1")
-        assert page.locator("#sessions tbody tr").count() == len(range(5, len(HOSTILE), 6))
+        assert page.locator("#sessions .session").count() == len(range(5, len(HOSTILE), 6))
         page.select_option("#by", "project")
         assert page.locator("#sums tbody th").all_text_contents()[-1] == "—"
         assert not is_wider_than_window(page)

@@ -16,10 +16,8 @@ import httpx
 import flue_py
 from flue_py.errors import InvalidArgument, StoreUnavailable
 from flue_py.server.app import Access, make_app, read_tokens
-from flue_py.server.conversations import ROUTES as CONVERSATIONS
 from flue_py.server.listener import checked_address
-from flue_py.server.openapi import EVENTS
-from flue_py.server.routes import ROUTES
+from flue_py.server.page import DATA, PAGES
 from tests.server.serving import Server
 from tests.tables import inputs
 
@@ -124,7 +122,9 @@ def test_two_tenants_never_see_each_other(server: Server) -> None:
         bodies = {"messages": message("x"), "move": {"to": entry}, "budget": {"tokens": 1}}
         bodies |= {"items": {"items": [{"role": "user", "content": "x"}]}, "{session}": {"metadata": {}}}
         queries = {"request": {"target": "anthropic"}}
-        for method, route in [*((route.method, route.path) for route in (*ROUTES, *CONVERSATIONS)), ("GET", EVENTS)]:
+        described = bob.get("/openapi.json").json()["paths"].items()
+        routes = [(method.upper(), path) for path, operations in described for method in operations]
+        for method, route in [*routes, *(("GET", path) for path in (*PAGES, *DATA))]:
             last = route.rpartition("/")[2]
             answers = [
                 bob.request(

@@ -16,7 +16,8 @@ import anyio
 
 import flue_py
 from flue_py.db.backend import Backend
-from flue_py.server.app import ServerLimits, make_app
+from flue_py.server.app import Access, ServerLimits, make_app, read_tokens
+from flue_py.server.page import FOLLOW
 
 if TYPE_CHECKING:
     from anyio.abc import TaskStatus
@@ -25,17 +26,19 @@ if TYPE_CHECKING:
 class Reader:
     """Reads the events of a session, until it is cancelled."""
 
-    def __init__(self, app: Any, session_id: str) -> None:
+    def __init__(self, app: Any, path: str, token: str = "") -> None:
         self._app = app
-        self._path = f"/v1/sessions/{session_id}/events"
+        self._token = token
+        self._path = path
         self.scope = anyio.CancelScope()
         self._chunks: asyncio.Queue[str] = asyncio.Queue(10)
 
     async def __call__(self, *, task_status: TaskStatus[None]) -> None:
         scope = {"type": "http", "method": "GET", "path": self._path, "query_string": b""}
+        sent = [(b"host", b"localhost"), (b"authorization", f"Bearer {self._token}".encode())]
         with self.scope:
             task_status.started()
-            await self._app(scope | {"headers": [(b"host", b"localhost")]}, anyio.sleep_forever, self._send)
+            await self._app(scope | {"headers": sent}, anyio.sleep_forever, self._send)
 
     async def _send(self, message: dict[str, Any]) -> None:
         await self._chunks.put(message.get("body", b"").decode())
@@ -43,6 +46,10 @@ class Reader:
     async def until(self, text: str) -> None:
         while text not in await self._chunks.get():
             pass
+
+
+def events_of(session: flue_py.Session) -> str:
+    return f"/v1/sessions/{session.id}/events"
 
 
 async def test_one_watcher_wakes_all_streams_and_another_follows_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +69,7 @@ async def test_one_watcher_wakes_all_streams_and_another_follows_it(monkeypatch:
     async with flue_py.open(":memory:") as store, anyio.create_task_group() as tasks:
         session = await store.create_session()
         app = make_app(store)
-        readers = [Reader(app, session.id) for _ in range(3)]
+        readers = [Reader(app, events_of(session)) for _ in range(3)]
         for reader in readers:
             await tasks.start(reader)
             await reader.until("session_created")
@@ -77,8 +84,45 @@ async def test_one_watcher_wakes_all_streams_and_another_follows_it(monkeypatch:
 
 async def test_an_idle_stream_says_that_it_is_there() -> None:
     async with flue_py.open(":memory:") as store, anyio.create_task_group() as tasks:
-        reader = Reader(make_app(store, limits=ServerLimits(keep_alive_seconds=0)), (await store.create_session()).id)
-        await tasks.start(reader)
-        for _ in range(2):
-            await reader.until(": nothing new\n\n")
+        app = make_app(store, limits=ServerLimits(keep_alive_seconds=0))
+        for path in (events_of(await store.create_session()), FOLLOW):
+            reader = Reader(app, path)
+            await tasks.start(reader)
+            for _ in range(2):
+                await reader.until(": nothing new\n\n")
         tasks.cancel_scope.cancel()
+
+
+async def test_the_list_is_made_once_after_a_commit_for_all_who_see_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    lists: list[str | None] = []
+    list_sessions, commits, wakes = flue_py.Store.list_sessions, Backend.commits, 0
+
+    async def counted(backend: Backend) -> AsyncGenerator[None, None]:
+        nonlocal wakes
+        async for _ in commits(backend):
+            wakes += 1
+            yield
+
+    async def listed(store: flue_py.Store, **options: Any) -> Any:
+        lists.append(store.scope)
+        return await list_sessions(store, **options)
+
+    monkeypatch.setattr("flue_py.server.app._LIST_SECONDS", 0)
+    monkeypatch.setattr(Backend, "commits", counted)
+    monkeypatch.setattr(flue_py.Store, "list_sessions", listed)
+    access = Access(read_tokens(f"{'a' * 16} ann\n{'b' * 16} bob\n"))
+    async with flue_py.open(":memory:") as store, anyio.create_task_group() as tasks:
+        session = await store.create_session(scope="ann", title="first")
+        app = make_app(store, access)
+        anns, bob = [Reader(app, FOLLOW, "a" * 16) for _ in range(3)], Reader(app, FOLLOW, "b" * 16)
+        for reader in (*anns, bob):
+            await tasks.start(reader)
+            await reader.until('"sessions":')
+        await session.set_title("second")
+        for reader in anns:
+            await reader.until("second")
+        await store.in_scope("bob").create_session(title="third")
+        await bob.until("third")
+        tasks.cancel_scope.cancel()
+        assert 2 <= lists.count("ann") <= wakes + 1
+        assert 2 <= lists.count("bob") <= wakes + 1

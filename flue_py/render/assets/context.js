@@ -131,14 +131,14 @@ class Reading {
     const entry = this.session.entries[this.at];
     const facts = [
       ["entry", entry.id],
-      ["parent", entry.outside ? entry.outside[0] : entry.parent === undefined ? "(a root)" : this.session.entries[entry.parent].id],
+      ["parent", entry.outside ? entry.outside[0] : isDamaged(entry) ? "—" : entry.parent === undefined ? "(a root)" : this.session.entries[entry.parent].id],
       ["kind", entry.kind],
       ["role", entry.role],
       ["agent", entry.agent],
       ["source", entry.source],
       ["label", entry.label],
       ["pinned", entry.pinned && "every later compaction keeps it"],
-      ["created", `${whenOf(entry)} UTC`],
+      ["created", isDamaged(entry) ? "—" : `${whenOf(entry)} UTC`],
       ["size", entry.tokens ? counted(entry.tokens, "token") : undefined],
       ["model", entry.model],
       ["used", entry.usage && usageText(entry.usage)],

@@ -4,12 +4,14 @@ const ALL_COLUMNS = [
   { name: "Last active", of: (session) => session.active, cell: (session) => session.active },
   { name: "Session", of: (session) => session.name.toLowerCase(), cell: link },
   { name: "Program", of: (session) => session.program, cell: (session) => session.program || "—" },
-  { name: "Project", of: (session) => session.project, cell: (session) => session.project || "—" },
   { name: "Model", of: (session) => session.model, cell: (session) => session.model || "—" },
   { name: "Messages", of: (session) => session.messages, cell: (session) => number(session.messages), isNumber: true },
   { name: "Tokens", of: (session) => session.tokens ?? -1, cell: (session) => known(session.tokens), isNumber: true },
   { name: "Cost", of: (session) => (moneyText(session.paid) === "—" ? -1 : session.paid[0]), cell: (session) => moneyText(session.paid), isNumber: true },
 ];
+// The projects whose sessions are shown, or folded if somebody looks for some of them.
+const opened = new Set(data.sessions.slice(0, 1).map(({ project }) => project));
+const folded = new Set();
 const FILTERS = ["program", "project", "model"];
 // What no session has is no column.
 const COLUMNS = ALL_COLUMNS.filter(({ name }) =>
@@ -37,17 +39,58 @@ function shownSessions() {
 function drawSessions() {
   const sessions = shownSessions();
   const sum = sumPaid(sessions);
-  byId("found").textContent = `${counted(sessions.length, "session")} of ${number(data.sessions.length)}, ${moneyText(sum)}`;
+  byId("found").textContent = `${counted(sessions.length, "session")} of ${number(data.sessions.length)}${data.more ? " listed" : ""}, ${moneyText(sum)}`;
   const head = make("tr", {}, ...COLUMNS.map((column, place) => {
     const sort = place === order.column ? (order.isDown ? "descending" : "ascending") : "none";
     const button = make("button", { type: "button", class: "link", text: column.name, on: { click: () => sortBy(place) } });
     return make("th", { scope: "col", class: column.isNumber ? "numeric" : null, "aria-sort": sort }, button);
   }));
-  const rows = sessions.map((session) => make("tr", {}, ...COLUMNS.map((column, place) => {
-    const cell = column.cell(session);
-    return make(place === 1 ? "th" : "td", { class: column.isNumber ? "numeric" : null, scope: place === 1 ? "row" : null }, cell);
-  })));
-  byId("sessions").replaceChildren(make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)));
+  const groups = Map.groupBy(sessions, ({ project }) => project);
+  const isOne = groups.size < 2;
+  const bodies = [...groups].map(([project, some]) => make("tbody", {},
+    ...(isOne ? [] : [groupRow(project, some)]), ...(isOne || isOpen(project) ? some.map(sessionRow) : [])));
+  byId("sessions").replaceChildren(make("table", {}, make("thead", {}, head), ...bodies));
+}
+
+function sessionRow(session) {
+  return make("tr", { class: "session" }, ...COLUMNS.map((column, place) => make(place === 1 ? "th" : "td",
+    { class: column.isNumber ? "numeric" : null, scope: place === 1 ? "row" : null }, column.cell(session))));
+}
+
+function isLookedFor() {
+  return byId("find").value.trim() !== "" || FILTERS.some((name) => byId(name).value !== "");
+}
+
+function isOpen(project) {
+  return isLookedFor() ? !folded.has(project) : opened.has(project);
+}
+
+// The sums of a project, of its sessions that are listed.
+function groupRow(project, sessions) {
+  const latest = sessions.reduce((last, { active }) => (active > last ? active : last), "");
+  const button = make("button", {
+    type: "button", class: "link", "aria-expanded": String(isOpen(project)), "data-project": project, on: { click: () => toggle(project) },
+  }, make("bdi", { text: project || "no project" }), make("span", { class: "muted", text: ` ${counted(sessions.length, "session")}` }));
+  const tokens = sessions.map((session) => session.tokens).filter((count) => count !== null);
+  const sum = (counts) => counts.reduce((total, count) => total + count, 0);
+  const cells = {
+    "Last active": latest, Session: button, Messages: number(sum(sessions.map(({ messages }) => messages))),
+    Tokens: tokens.length ? number(sum(tokens)) + (tokens.length < sessions.length ? " + ?" : "") : "—",
+    Cost: moneyText(sumPaid(sessions)),
+  };
+  return make("tr", { class: "group" }, ...COLUMNS.map(({ name, isNumber }) =>
+    make(name === "Session" ? "th" : "td", { class: isNumber ? "numeric" : null, scope: name === "Session" ? "rowgroup" : null }, cells[name])));
+}
+
+function toggle(project) {
+  const set = isLookedFor() ? folded : opened;
+  if (!set.delete(project)) set.add(project);
+  drawSessions();
+  focusGroup(project);
+}
+
+function focusGroup(project) {
+  [...byId("sessions").querySelectorAll(".group button")].find((button) => button.dataset.project === project)?.focus();
 }
 
 function sortBy(place) {
@@ -85,6 +128,10 @@ function drawTiles() {
   );
 }
 
+function drawDamaged() {
+  byId("damaged").textContent = data.damaged.map((id) => `${id}: damaged, and has no page`).join("\n");
+}
+
 function drawFilters() {
   for (const name of FILTERS) {
     const values = [...new Set(data.sessions.map((session) => session[name] || "—"))].sort();
@@ -97,7 +144,7 @@ function drawFilters() {
 
 for (const name of FILTERS) byId(name).addEventListener("change", drawSessions);
 drawFilters();
-byId("damaged").textContent = data.damaged.map((id) => `${id}: damaged, and has no page`).join("\n");
+drawDamaged();
 byId("by").replaceChildren(...Object.keys(data.sums).map((name) => make("option", { value: name, text: name })));
 byId("by").addEventListener("change", drawSums);
 byId("find").addEventListener("input", drawSessions);

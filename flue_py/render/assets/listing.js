@@ -1,6 +1,5 @@
 // The list of sessions on its server: it follows what happens, has more when asked, and looks for words in all of them.
 
-let etag;
 const hits = make("section", { class: "card", "aria-label": "Found in all sessions", hidden: true });
 const more = make("button", { type: "button", text: "More sessions" });
 byId("sessions").after(more);
@@ -11,11 +10,14 @@ let added = [];
 
 function redraw() {
   const focused = document.activeElement?.getAttribute("href");
+  const group = document.activeElement?.closest(".group button")?.dataset.project;
   data.sessions = [...newest, ...added.filter(({ id }) => !newest.some((session) => session.id === id))];
   more.hidden = !cursor;
   drawFilters();
   drawSessions();
   drawTiles();
+  drawDamaged();
+  if (group !== undefined) focusGroup(group);
   if (focused) [...byId("sessions").querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus();
 }
 
@@ -31,46 +33,34 @@ more.addEventListener("click", async () => {
   }
 });
 
-async function follow() {
-  try {
-    const fresh = await ask("/page/sessions", { headers: etag ? { "If-None-Match": etag } : {} });
-    if (fresh) {
-      etag = fresh.etag;
-      newest = fresh.sessions;
-      redraw();
-      await addUp();
-    }
-    byId("made").textContent = "live";
-    untell();
-  } catch (error) {
-    byId("made").textContent = "not connected, trying again";
-    if (!(error instanceof TypeError)) tellError(error);
-  }
-  setTimeout(follow, 3000);
+function followList() {
+  const path = `/page/follow?after=${encodeURIComponent(data.version)}`;
+  const events = follow(path, byId("made"), () => ask("/page/sums").catch(tellError).then(followList));
+  events.onmessage = ({ data: text, lastEventId }) => {
+    const fresh = JSON.parse(text);
+    [newest, data.damaged, data.version] = [fresh.sessions, fresh.damaged, lastEventId];
+    // Nothing was read on yet.
+    if (!added.length) cursor = fresh.more;
+    redraw();
+    addUp();
+  };
 }
 
 const SUMS = ["day", "month", "project", "agent", "model"];
 byId("by").replaceChildren(...SUMS.map((name) => make("option", { value: name, text: name })));
 byId("by").addEventListener("change", addUp);
 
-// What was paid, as the list of a report has it.
 async function addUp() {
   const name = byId("by").value;
-  const { rows, total } = await ask(`/v1/usage?groupBy=${name}`).catch((error) => (tellError(error), { rows: [] }));
-  const sumOf = (row) => {
-    const writes = [row.cacheWrite5m, row.cacheWrite1h];
-    const written = writes.every((count) => count === null) ? null : writes[0] + writes[1];
-    return {
-      name: row[name], usage: [row.input, row.output, row.cacheRead, written],
-      paid: [row.costPicodollars ?? 0, row.calls, row.unpricedCalls], unknown: row.unknownCalls,
-    };
-  };
-  data.sums[name] = rows.map(sumOf);
-  if (name === "day" || name === "month") data.sums[name].reverse();
-  else data.sums[name].sort((one, other) => other.paid[0] - one.paid[0]);
-  if (total) data.total = sumOf(total);
-  drawSums();
-  drawTiles();
+  try {
+    const { sums, total } = await ask(`/page/sums?by=${name}`);
+    data.sums[name] = sums;
+    data.total = total;
+    drawSums();
+    drawTiles();
+  } catch (error) {
+    tellError(error);
+  }
 }
 
 // -- looking for words in all sessions -------------------------------------------------------------------------------
@@ -82,7 +72,7 @@ async function search(words) {
   try {
     const found = await ask(`/v1/search?limit=50&words=${encodeURIComponent(words)}`);
     const rows = found.hits.map((hit) => make("li", {},
-      make("a", { href: `/sessions/${encodeURIComponent(hit.sessionId)}#${encodeURIComponent(hit.entryId)}`, dir: "auto", text: hit.sessionName }),
+      make("a", { href: `/sessions/${segmentOf(hit.sessionId)}#${encodeURIComponent(hit.entryId)}`, dir: "auto", text: hit.sessionName }),
       " ", make("bdi", { class: "muted", text: hit.snippet })));
     hits.replaceChildren(make("h2", { text: `“${words}” in all sessions: ${counted(rows.length, "place")}${found.hasMore ? " and more" : ""}` }), make("ul", { class: "hits" }, ...rows));
     if (!rows.length) hits.append(make("p", { class: "muted", text: [...found.widen, ...found.suggestions].join(" ") }));
@@ -106,7 +96,7 @@ byId("find").addEventListener("keydown", (event) => {
 
 // Goes through the links of the list by keys.
 function step(by) {
-  const links = [...document.querySelectorAll("main section:not([hidden]) a")];
+  const links = [...document.querySelectorAll("main section:not([hidden]) :is(a, .group button)")];
   const at = links.indexOf(document.activeElement);
   links[Math.max(0, Math.min(links.length - 1, at < 0 ? 0 : at + by))]?.focus();
 }
@@ -124,4 +114,5 @@ if (data.hasLogin) {
   document.querySelector(".top").append(make("form", { method: "post", action: "/login" }, make("button", { type: "submit", class: "quiet", text: "Log out" })));
 }
 redraw();
-follow();
+addUp();
+followList();

@@ -1,7 +1,7 @@
 // The page of a session on its server: it follows what happens, reads on where it ends, and does what its reader wants.
 
-const PAGE = `/page/sessions/${encodeURIComponent(sessions[0].id)}`;
-const API = `/v1/sessions/${encodeURIComponent(sessions[0].id)}`;
+const PAGE = `/page/sessions/${segmentOf(sessions[0].id)}`;
+const API = `/v1/sessions/${segmentOf(sessions[0].id)}`;
 const state = make("span", { class: "badge", text: "connecting" });
 const window_ = make("p", { class: "muted part-of" });
 byId("tiles").after(window_);
@@ -15,8 +15,11 @@ function drawLinks() {
   byId("sessions").replaceChildren(...links);
   const around = (at, text) => at && make("a", { href: `?at=${encodeURIComponent(at)}#${encodeURIComponent(at)}`, text });
   const parts = [around(data.earlier, "Earlier"), around(data.later, "Later"), location.search && make("a", { href: location.pathname, text: "At the leaf" })];
-  window_.replaceChildren(...(sessions[0].isPart ? [`This page has ${counted(sessions[0].entries.length, "entry", "entries")} of a longer session.`] : []),
-    ...parts.filter(Boolean).flatMap((link) => [" ", link]));
+  const isLonger = data.earlier || data.later;
+  const broken = counted(data.damaged.length, "entry is", "entries are");
+  window_.replaceChildren(...(isLonger ? [`This page has ${counted(sessions[0].entries.length, "entry", "entries")} of a longer session.`] : []),
+    ...parts.filter(Boolean).flatMap((link) => [" ", link]),
+    ...(data.damaged.length ? [make("span", { class: "refused", text: ` ${broken} damaged, and cannot be read: ${data.damaged.join(", ")}` })] : []));
   byId("growth-note").after(byId("growth-part"));
   byId("growth-part").hidden = !sessions[0].isPart;
 }
@@ -48,6 +51,10 @@ reading.onShown = () => {
   if (contexts.has(id)) return;
   contexts.set(id, undefined);
   ask(`${PAGE}/context?leaf=${encodeURIComponent(id)}`).then((context) => {
+    if (context.count === null) {
+      tell(`Nobody knows what the model sees here: the entry ${context.damaged ?? "—"} is damaged.`, { isBad: true });
+      return;
+    }
     contexts.set(id, context);
     setContexts();
     drawTiles(view.session);
@@ -70,13 +77,16 @@ function setContexts() {
 // The request at the selected entry, in the form of a target, which is made when somebody looks at it.
 const TARGETS = ["anthropic", "openai-chat", "openai-responses", "gemini"];
 let target = TARGETS[0];
+let agent = "";
 
 reading.makeSent = () => {
   const { id } = chosenEntry();
   const told = make("div", {}, make("p", { class: "muted", text: "It is being made." }));
+  const agents = make("select", { name: "agent", on: { change: (event) => { agent = event.target.value; reading.drawPanel(); } } },
+    ...["", ...data.agents].map((name) => make("option", { value: name, text: name || "any agent", selected: name === agent })));
   const targets = make("select", { on: { change: (event) => { target = event.target.value; reading.drawPanel(); } } },
     ...TARGETS.map((name) => make("option", { value: name, text: name, selected: name === target })));
-  ask(`${PAGE}/sent?leaf=${encodeURIComponent(id)}&target=${target}`).then((sent) => {
+  ask(`${PAGE}/sent?leaf=${encodeURIComponent(id)}&target=${target}&agent=${encodeURIComponent(agent)}`).then((sent) => {
     const placeOf = new Map(view.session.entries.map((entry, at) => [entry.id, at]));
     const placed = (rows) => rows.map((row) => ({ ...row, at: row.at === null ? null : placeOf.get(sent.entryIds[row.at]) }));
     const all = { changed: placed(sent.changed), repairs: placed(sent.repairs) };
@@ -86,7 +96,8 @@ reading.makeSent = () => {
     told.replaceChildren(sentElement({ ...view.session, sent: shown }, reading.choose),
       ...(left ? [make("p", { class: "muted", text: `Not on this page: ${counted(left, "more of them", "more of them")}` })] : []));
   }, (error) => told.replaceChildren(make("p", { class: "refused", text: error.message })));
-  return make("div", {}, make("label", { class: "field" }, make("span", { text: "As sent to" }), targets), told);
+  return make("div", {}, make("label", { class: "field" }, make("span", { text: "As sent to" }), targets),
+    data.agents.length ? make("label", { class: "field" }, make("span", { text: "by" }), agents) : null, told);
 };
 
 // What has to be added up from all of a long session comes when nothing happens.
@@ -169,17 +180,8 @@ function renew() {
   return renewing;
 }
 
-function follow() {
-  const events = new EventSource(`${API}/events?after=${encodeURIComponent(data.after)}`);
-  events.onopen = () => {
-    state.textContent = "live";
-    untell();
-  };
-  events.onerror = () => {
-    state.textContent = "not connected, trying again";
-    // The browser tries again by itself, unless it was refused.
-    if (events.readyState === EventSource.CLOSED) setTimeout(() => renew().then(follow), 5000);
-  };
+function followSession() {
+  const events = follow(`${API}/events?after=${encodeURIComponent(data.after)}`, state, () => renew().then(followSession));
   for (const type of data.events) events.addEventListener(type, () => {
     if (type !== "session_deleted") renew();
     else {
@@ -215,14 +217,14 @@ function drawActs() {
   const entry = chosenEntry();
   acts.hidden = !entry;
   if (!entry) return;
-  move.disabled = reading.at === view.session.leaf;
+  move.disabled = reading.at === view.session.leaf || isDamaged(entry);
   pin.textContent = entry.pinned ? "Unpin" : "Pin";
   if (acts.dataset.entry !== entry.id) label.value = entry.label ?? "";
   acts.dataset.entry = entry.id;
 }
 
 function mark(body) {
-  return act(`/entries/${encodeURIComponent(chosenEntry().id)}/marks`, body, "Done.", "PUT");
+  return act(`/entries/${segmentOf(chosenEntry().id)}/marks`, body, "Done.", "PUT");
 }
 
 // Writes, if the session is still as the page has it.
@@ -231,7 +233,7 @@ async function act(path, body, words, method = "POST") {
   const headers = { "If-Match": data.etag, ...(method === "POST" && { "Idempotency-Key": key }) };
   try {
     const done = await ask(API + path, { method, body, headers });
-    const link = path === "/fork" ? { href: `/sessions/${encodeURIComponent(done.id)}`, text: done.name } : undefined;
+    const link = path === "/fork" ? { href: `/sessions/${segmentOf(done.id)}`, text: done.name } : undefined;
     tell(done.moved === false ? `Nothing was done: ${done.reason ?? "there is nothing to do"}.` : words, { link });
   } catch (error) {
     if (error.status !== 409 && error.status !== 412) tellError(error);
@@ -247,4 +249,4 @@ goOutside();
 drawLinks();
 choose(reading.at);
 addUp();
-follow();
+followSession();

@@ -104,14 +104,20 @@ function branchOf(session, at) {
   return branch;
 }
 
+// Of an entry that cannot be read nobody knows when it was made.
+function isDamaged(entry) {
+  return entry.kind === "damaged entry";
+}
+
 // When an entry was made (UTC).
 function whenOf(entry) {
+  if (isDamaged(entry)) return "—";
   return new Date(entry.at * 1000).toISOString().slice(0, 19).replace("T", " ");
 }
 
 // The same to the minute; without the day where all entries are of the same one.
 function timeOf(session, entry) {
-  return whenOf(entry).slice(session.isOneDay ? 11 : 5, 16);
+  return isDamaged(entry) ? "—" : whenOf(entry).slice(session.isOneDay ? 11 : 5, 16);
 }
 
 // The context at an entry, as places. `before` counts what of it is not on the page: null until the page has asked.

@@ -17,21 +17,57 @@ function sentElement(session, choose) {
   return made;
 }
 
+// Tokens, and of how many messages; a dash if of none.
+function movedText([count, tokens]) {
+  return count ? `${number(tokens)} (${number(count)})` : "—";
+}
+
+// Of each step what went in, what it cut, left out and added, and what went on. What it adds is of no entry.
+function stepsOf(sent) {
+  const changes = sent.changed.flatMap((each) => each.changes);
+  const movedBy = (some) => [some.length, some.reduce((sum, change) => sum + change.tokensBefore - change.tokensAfter, 0)];
+  let tokens = sent.tokensBefore;
+  // A step that is asked for twice is one here: changes have its name alone.
+  const steps = new Map();
+  for (const step of sent.steps) {
+    const first = steps.get(step.name) ?? { ...step, changes: 0, tokensFreed: 0 };
+    steps.set(step.name, { ...first, changes: first.changes + step.changes, tokensFreed: first.tokensFreed + step.tokensFreed });
+  }
+  return [...steps.values()].map((step) => {
+    const own = changes.filter((change) => change.step === step.name);
+    const out = movedBy(own.filter(({ how }) => how === "dropped"));
+    const cut = movedBy(own.filter(({ how }) => how !== "dropped"));
+    const added = [step.changes - own.length, cut[1] + out[1] - step.tokensFreed];
+    const before = tokens;
+    tokens -= step.tokensFreed;
+    return { ...step, before, cut, out, added, after: tokens };
+  });
+}
+
 function stepsElement(sent) {
   if (!sent.steps.length) return make("p", { class: "muted", text: "No step is asked for." });
-  const rows = sent.steps.map((step) => make("tr", {},
-    make("td", { text: step.name, title: step.reason, dir: "auto" }),
-    make("td", { class: "number", text: number(step.changes) }),
-    make("td", { class: "number", text: number(step.tokensFreed) })));
-  const head = make("tr", {}, ...["step", "messages changed", "tokens freed"].map((text) => make("th", { scope: "col", text })));
-  return make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows));
+  const rows = stepsOf(sent).map((step) => [
+    step.name, ...[number(step.before), ...[step.cut, step.out, step.added].map(movedText), number(step.after)].map(numeric), step.reason,
+  ]);
+  const headings = ["Step", ...["In", "Cut", "Out", "Added", "Sent on"].map(numeric), "Why"];
+  return make("div", {}, make("p", { class: "muted", text: "Tokens, and in brackets of how many messages." }),
+    make("div", { class: "scroll" }, table(headings, rows)));
 }
 
 // The changed entries and the repaired ones, in the order of the page; repairs of no entry come last.
 function changedOf(sent) {
+  const reasons = new Map(sent.steps.map(({ name, reason }) => [name, reason]));
+  const whyOf = ({ step, into }) => [`${step}: ${reasons.get(step)}`, ...(into === null ? [] : [`its content is in the message of ${into}`])];
+  const explained = sent.changed.map(({ changes, ...each }) => ({ ...each, why: changes.flatMap(whyOf), ...sizesOf(changes) }));
   const repairs = sent.repairs.map(({ at, what }) => ({ at, how: "repaired", why: [what] }));
   const last = Number.MAX_SAFE_INTEGER;
-  return [...sent.changed.filter((each) => each.how !== "repaired"), ...repairs].sort((a, b) => (a.at ?? last) - (b.at ?? last));
+  return [...explained.filter((each) => each.how !== "repaired"), ...repairs].sort((a, b) => (a.at ?? last) - (b.at ?? last));
+}
+
+// How large an entry was and is; nothing if it counts with another one.
+function sizesOf(changes) {
+  const last = changes.at(-1);
+  return last && last.into === null ? { before: changes[0].tokensBefore, after: last.tokensAfter } : {};
 }
 
 function changedElement(session, { at, how, why, before, after }, choose) {

@@ -12,6 +12,28 @@ async function ask(path, { method = "GET", body, headers = {} } = {}) {
   throw Object.assign(new Refused(`${said.detail} ${said.remedy}`), { status: said.status });
 }
 
+// Follows a stream, and says in `state` whether it comes. Whoever was refused does `again` after a while; else the browser
+// tries again by itself.
+function follow(path, state, again) {
+  const events = new EventSource(path);
+  events.onopen = () => {
+    state.textContent = "live";
+    untell();
+  };
+  events.onerror = () => {
+    state.textContent = "not connected, trying again";
+    if (events.readyState === EventSource.CLOSED) setTimeout(again, 5000);
+  };
+  return events;
+}
+
+// The part of a path that stands for an id: itself, or its base64url behind a ~ if paths cannot have it.
+function segmentOf(id) {
+  if (!/\/|^~|^\.\.?$/.test(id)) return encodeURIComponent(id);
+  const bytes = String.fromCharCode(...new TextEncoder().encode(id));
+  return `~${btoa(bytes).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "")}`;
+}
+
 const NO_ANSWER = "The server does not answer.";
 const telling = make("p", { id: "told", class: "told", role: "status" });
 document.querySelector("main").before(telling);
