@@ -4,15 +4,18 @@
 
 Each step is an answer of a scripted model that calls a tool, and the result of that. `SqliteStepStore` takes part if
 `pydantic-ai-harness` can be imported. CPU is that of the whole process, for one step; the file is what the whole run
-leaves. A ratio is taken inside a round and then the median; below 1 is less than theirs needs.
+leaves. A ratio is taken inside a round and then the median; below 1 is less than theirs needs. A guarded run has each
+request made of its session by a `CompactionGuard`, which reads the context anew.
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from pydantic_ai import Agent
@@ -23,6 +26,8 @@ from pydantic_ai.usage import RequestUsage, UsageLimits
 import flue_py
 from benchmarks.adapters.beside import Cost, cost_of, in_turns, parser_of, print_ratios, size_of
 from flue_py.agents import Recorded
+from flue_py.agents.defaults import RUN_DEFAULTS
+from flue_py.agents.guard import CompactionGuard
 
 HARNESS = "pydantic_ai_harness.step_persistence"
 
@@ -52,11 +57,12 @@ async def run_of(agent: Agent[None, str], steps: int) -> dict[str, Cost]:
 
 async def measured(name: str, folder: Path, steps: int) -> dict[str, Cost]:
     path = folder / f"{name}.db"
-    if name == "recorded":
+    if name in ("recorded", "guarded"):
         async with flue_py.open(path) as store:
+            guard = partial(CompactionGuard, store, mode="intent", **RUN_DEFAULTS) if name == "guarded" else None
             # The first run also loads what all later ones use.
-            await agent_of(1, [Recorded(store)]).run("Warm up.", conversation_id="first")
-            costs = await run_of(agent_of(steps, [Recorded(store)]), steps)
+            await agent_of(1, [Recorded(store, guard=guard)]).run("Warm up.", conversation_id="first")
+            costs = await run_of(agent_of(steps, [Recorded(store, guard=guard)]), steps)
         return {**costs, "file, bytes": size_of(path)}
     if name == "harness":
         harness: Any = import_module(HARNESS)
@@ -76,10 +82,13 @@ def main() -> None:
     theirs = {"bare": "bare"}
     if find_spec(HARNESS.partition(".")[0]) is not None:
         theirs["harness"] = "harness"
-    runs = in_turns(["recorded", *theirs], rounds, lambda name, folder: asyncio.run(measured(name, folder, steps)))
+    runs = in_turns(
+        ["recorded", "guarded", *theirs], rounds, lambda name, folder: asyncio.run(measured(name, folder, steps))
+    )
     print_ratios(runs, "recorded", theirs)
-    milliseconds = sorted(1_000 * (run["recorded"]["a step"].cpu - run["bare"]["a step"].cpu) for run in runs)
-    print(f"CPU of a step above bare: {milliseconds[len(milliseconds) // 2]:.2f} ms, of {steps:,} steps")
+    for name in ("recorded", "guarded"):
+        above = median(1_000 * (run[name]["a step"].cpu - run["bare"]["a step"].cpu) for run in runs)
+        print(f"CPU of a step above bare, {name}: {above:.2f} ms, of {steps:,} steps")
 
 
 if __name__ == "__main__":

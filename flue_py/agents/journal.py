@@ -33,14 +33,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from flue_py.adapters.pydantic_ai.messages import (
-    calls_of,
-    dumped_messages,
-    entries_of,
-    groups_of,
-    messages_of,
-    messages_sent,
-)
+from flue_py.adapters.pydantic_ai.messages import ReadMessages, calls_of, dumped_messages, entries_of, groups_of
 from flue_py.context.artifacts import OffloadSettings
 from flue_py.context.request import ContextRequest
 from flue_py.core.entries import Entry, NewEntry
@@ -146,6 +139,7 @@ class Journal:
         self._turn = asyncio.Lock()
         self._attempt = store.backend.new_entry_id()
         self._commits = 0
+        self._read = ReadMessages()
         # What is stored, by the identity of the objects, which are held on to: an id is used again.
         self._stored: dict[int, object] = {}
         self._round: dict[str, str | Sequence[UserContent] | None] = {}
@@ -156,7 +150,7 @@ class Journal:
     async def load(self) -> None:
         """Read the session. O(path)."""
         path = await self.session.get_active_path()
-        messages = _answered(messages_of(groups_of(path)))
+        messages = _answered(self._read.messages_of(groups_of(path)))
         self.messages = _rounds(messages)
         self.calls = _calls_in(path)
         for message in self.messages:
@@ -168,8 +162,10 @@ class Journal:
     async def sent(self, request: ContextRequest | None) -> list[ModelMessage]:
         """Return a request of the session, None for all of its context, as messages of the framework. O(path)."""
         path = await self.session.get_active_path()
-        messages = messages_of(groups_of(path)) if request is None else messages_sent(path, request.items)
-        answered = _answered(messages)
+        read = self._read
+        answered = _answered(
+            read.messages_of(groups_of(path)) if request is None else read.messages_sent(path, request.items)
+        )
         if answered and isinstance(last := answered[-1], ModelResponse) and last.state == "interrupted":
             # The model is asked again; what it said before it broke off stays stored.
             answered.pop()

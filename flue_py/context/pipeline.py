@@ -763,7 +763,8 @@ def run_steps(
         aside = view.aside()
         foresight = Foresight(context, whole_items, waiting, aside, partial(_waited, waiting, aside))
         end = epoch_end(context, sizes, rules, foresight)
-    turns = turn_start(whole_items[:end], view.agent), turn_start(whole_items, view.agent)
+    turn = turn_start(whole_items, view.agent)
+    turns = turn if end == len(whole_items) else turn_start(whole_items[:end], view.agent), turn
     current: Sequence[Item] = whole_items
     reports: list[StepReport] = []
     for step in steps:

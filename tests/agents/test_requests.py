@@ -18,6 +18,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
 
 import flue_py
+from flue_py.adapters.pydantic_ai import messages
 from flue_py.agents import Recorded, tasks
 from flue_py.agents.guard import CompactionGuard
 from flue_py.agents.journal import Journal
@@ -154,6 +155,36 @@ async def test_settings_select_what_is_sent_and_a_guard_compacts_before_a_reques
         assert "compaction" in [entry.kind for entry in await session.get_active_path()]
         assert "Question 0." not in texts(answers.requests[0])
         assert texts(answers.requests[0])[-1] == "Question 5."
+
+
+async def test_a_request_reads_only_what_is_new_and_nothing_that_was_redacted_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+
+    def validated(dumped: Any) -> Any:
+        read.append(len(dumped))
+        return original(dumped)
+
+    original = messages._validated
+    monkeypatch.setattr(messages, "_validated", validated)
+    async with flue_py.open(tmp_path / "a.db") as store:
+        session = await store.create_session()
+
+        async def forget(number: int) -> str:
+            if number == 3:
+                # The framework still has the words.
+                other = await store.find_session(session.id)
+                await other.redact((await other.get_active_path())[0].id, "a secret")
+            return f"did {number}"
+
+        answers = Answers(*(a_call("forget", f"c{number}", number=number) for number in range(5)), "Done.")
+        recorded = Recorded(store, session, context={"window": {"max_replay_chars": 0}})
+        await answers.agent(forget, recorded=recorded).run("The password is swordfish.")
+    assert ["swordfish" in str(texts(request)) for request in answers.requests] == [True] * 4 + [False] * 2
+    assert texts(answers.requests[-1])[1:] == [f"did {number}" for number in range(5)]
+    # An answer and its result; the tombstone, which says nothing to the framework, is read each time.
+    assert max(read) <= 3
 
 
 class Lost(BaseException):

@@ -867,66 +867,87 @@ def groups_of(path: Sequence[Entry]) -> list[Group]:
     Entries before the first whole message are left out. O(size).
     """
     spans: list[Sequence[Entry]] = []
+    beside: dict[str, JsonObject | None] = {}
     end = len(path)
     while end:
-        near = extra_of(path[end - 1])
+        near = beside[path[end - 1].id] = extra_of(path[end - 1])
         count = 1 if near is None else max(1, cast("int", near.get("count", 1)))
         if count > end:
             break
         spans.append(path[end - count : end])
         end -= count
-    groups = [Group(entries, extra_of(entries[-1])) for entries in shown_groups(spans[::-1])]
+    lasts = ((entries, entries[-1]) for entries in shown_groups(spans[::-1]))
+    groups = [Group(entries, beside[last.id] if last.id in beside else extra_of(last)) for entries, last in lasts]
     return [group for group in groups if group.beside is not None or group.entries[-1].kind == MESSAGE]
 
 
+class ReadMessages:
+    """The messages that groups were read as, by the last of their entries: no group is read twice while it is the same.
+
+    A process that makes many requests of one path keeps one of these.
+    """
+
+    def __init__(self) -> None:
+        self._read: dict[str, tuple[Sequence[Entry], ModelMessage]] = {}
+
+    def messages_of(self, groups: Sequence[Group]) -> list[ModelMessage]:
+        """Return messages of the framework, value for value as they were given. O(size of those not read before).
+
+        Raises `InvalidArgument` for an entry that was added by other means and is no message that the framework has.
+        """
+        names: dict[str, str] = {}
+        return self._messages([(group, self._dumped(group, names)) for group in groups])
+
+    def messages_sent(self, path: Sequence[Entry], items: Sequence[Item]) -> list[ModelMessage]:
+        """Return the items of a request made of a path as the framework's messages. O(path).
+
+        A message that no step has changed comes back value for value. Raises as `messages_of`.
+        """
+        unchanged = {item.entry_id for item in items if item.how is None}
+        group_of: dict[str | None, Group] = {}
+        for group in groups_of(path):
+            ids = [entry.id for entry in group.entries if entry.kind in SHOWN_KINDS]
+            if unchanged.issuperset(ids):
+                group_of |= dict.fromkeys(ids, group)
+        names: dict[str, str] = {}
+        sent: list[tuple[Group | None, JsonObject | None]] = []
+        for item in items:
+            of_item = group_of.get(item.entry_id)
+            if of_item is None:
+                entry = None if item.source is None else item.source.entry
+                sent.append((None, _by_hand(dict(item.message), names, entry)))
+            elif not sent or sent[-1][0] is not of_item:
+                sent.append((of_item, self._dumped(of_item, names)))
+        return self._messages(sent)
+
+    def _dumped(self, group: Group, names: dict[str, str]) -> JsonObject | None:
+        """Return the message of a group as JSON; None if it was read before."""
+        if group.beside is None:
+            return message_by_hand(group.entries[-1], names)
+        if (read := self._read.get(group.entries[-1].id)) is not None and read[0] == group.entries:
+            return None
+        messages = [entry.fields for entry in group.entries if entry.kind == "message"]
+        predicted = _predicted(messages, group.beside, is_whole=False)
+        return restored(predicted, group.beside.get("changes"))
+
+    def _messages(self, sent: Sequence[tuple[Group | None, JsonObject | None]]) -> list[ModelMessage]:
+        fresh = iter(_validated([dumped for _, dumped in sent if dumped is not None]))
+        messages: list[ModelMessage] = []
+        for group, dumped in sent:
+            if group is None or group.beside is None:
+                messages.append(next(fresh))
+                continue
+            last = group.entries[-1].id
+            if dumped is not None:
+                message = cast("ModelMessage", repaired(next(fresh), group.beside.get("exact")))
+                self._read[last] = group.entries, message
+            messages.append(self._read[last][1])
+        return messages
+
+
 def messages_of(groups: Sequence[Group]) -> list[ModelMessage]:
-    """Return messages of the framework, value for value as they were given. O(size).
-
-    Raises `InvalidArgument` for an entry that was added by other means and is no message that the framework has.
-    """
-    names: dict[str, str] = {}
-    read = _validated([_dumped(group, names) for group in groups])
-    return [
-        message if group.beside is None else cast("ModelMessage", repaired(message, group.beside.get("exact")))
-        for group, message in zip(groups, read, strict=True)
-    ]
-
-
-def messages_sent(path: Sequence[Entry], items: Sequence[Item]) -> list[ModelMessage]:
-    """Return the items of a request made of a path as the framework's messages. O(size).
-
-    A message that no step has changed comes back value for value. Raises as `messages_of`.
-    """
-    unchanged = {item.entry_id for item in items if item.how is None}
-    group_of: dict[str | None, Group] = {}
-    for group in groups_of(path):
-        ids = [entry.id for entry in group.entries if entry.kind in SHOWN_KINDS]
-        if unchanged.issuperset(ids):
-            group_of |= dict.fromkeys(ids, group)
-    names: dict[str, str] = {}
-    sent: list[tuple[Group | None, JsonObject]] = []
-    for item in items:
-        of_item = group_of.get(item.entry_id)
-        if of_item is None:
-            entry = None if item.source is None else item.source.entry
-            sent.append((None, _by_hand(dict(item.message), names, entry)))
-        elif not sent or sent[-1][0] is not of_item:
-            sent.append((of_item, _dumped(of_item, names)))
-    read = _validated([message for _, message in sent])
-    return [
-        message
-        if of_item is None or of_item.beside is None
-        else cast("ModelMessage", repaired(message, of_item.beside.get("exact")))
-        for (of_item, _), message in zip(sent, read, strict=True)
-    ]
-
-
-def _dumped(group: Group, names: dict[str, str]) -> JsonObject:
-    if group.beside is None:
-        return message_by_hand(group.entries[-1], names)
-    messages = [entry.fields for entry in group.entries if entry.kind == "message"]
-    predicted = _predicted(messages, group.beside, is_whole=False)
-    return restored(predicted, group.beside.get("changes"))
+    """Return messages of the framework, as `ReadMessages` does. O(size)."""
+    return ReadMessages().messages_of(groups)
 
 
 def _predicted(messages: Sequence[JsonObject], record: JsonObject, is_whole: bool = True) -> JsonObject:
