@@ -100,6 +100,11 @@ class Chain:
         """It as a chain that takes no other digests."""
         return Chain(self._key)
 
+    @property
+    def every(self) -> Sequence[Chain]:
+        """The chains whose seals it takes, its own first."""
+        return (self,) if self._earlier is None else (self, self._earlier)
+
     def after(self, earlier: Chain) -> Chain:
         """Return it as a chain that takes the digests of another, too."""
         return Chain(self._key, earlier)

@@ -581,6 +581,11 @@ class SessionRow(NamedTuple):
     log_seal: int = 0
     mark_seal: int = 0
     link_seal: int = 0
+    call_seal: int = 0
+
+
+SEALS = ("log_seal", "mark_seal", "link_seal", "call_seal")
+"""The columns of a session by which it knows the rows beside its entries."""
 
 
 class LaneRow(NamedTuple):
@@ -735,6 +740,7 @@ class Payer(NamedTuple):
     session_id: str
     task_of: str | None = None
     project: str | None = None
+    seal: int = 0
 
 
 class CallRow(NamedTuple):

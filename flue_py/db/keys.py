@@ -306,6 +306,7 @@ class KeyedRunner(RunnerAround):
                     trees += 1
                     if tell is not None:
                         tell(trees, max(total, trees))
+            await parts.run(partial(ops.chain.rekey_payers, most=most))
             await parts.run(partial(ops.documents.rekey_documents, most=most))
             await self._state(Stated(number))
         # Until here they say to who has read an entry before, and to a witness, what a digest was then.

@@ -187,10 +187,10 @@ def damaged_entry(entry_id: str, problem: str, session_id: str | None = None) ->
 
 
 def damaged_rows(session_id: object) -> CorruptStore:
-    """Return the error for a session whose log, marks or task links are not as they were written."""
+    """Return the error for a session whose log, marks, task links or calls are not as they were written."""
     return CorruptStore(
-        f"session {session_id!r}: a row of its log, marks or task links {MISMATCH.replace('digest', 'seal')}; verify() "
-        "names every such session: restore a backup, or rescue what is readable by salvage"
+        f"session {session_id!r}: a row of its log, marks, task links or calls {MISMATCH.replace('digest', 'seal')};"
+        " verify() names every such session: restore a backup, or rescue what is readable by salvage"
     )
 
 

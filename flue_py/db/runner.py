@@ -220,6 +220,7 @@ class SessionState(Struct):
     log_seal: int
     mark_seal: int
     link_seal: int
+    call_seal: int
     head: bytes
     about: Row
     position: Position | None
@@ -235,7 +236,8 @@ class SessionState(Struct):
     def _covered(self) -> tuple[bytes, Row]:
         leaf = NO_PARENT if self.position is None else self.position.digest
         key, title, forked_from, metadata, config_path, completed_at, trashed_at, created_at, auto_title = self.about
-        return leaf, (self.tree_id, self.task_depth, self.active_slot, self.log_seal, self.mark_seal, self.link_seal, (
+        seals = (self.log_seal, self.mark_seal, self.link_seal, self.call_seal)
+        return leaf, (self.tree_id, self.task_depth, self.active_slot, *seals, (
             self.id, self.scope, key, title, self.kind, forked_from, self.forked_from_entry, self.leaf, self.revision,
             metadata, self.cwd, config_path, completed_at, trashed_at, self.entry_count, self.message_count,
             self.first_message, self.spent_tokens, self.spent_cost, created_at, self.updated_at, auto_title,
@@ -281,7 +283,7 @@ _PARAMETER = expression(r"(?<!:):([a-z_0-9]+)")
 
 # Parameters that are numbers, in any statement; some are bytes, and all others texts.
 _NUMBERS = """
-    active_at active_slot after_key allowed amount asks_links at before_us below budget_key cache_read_cost
+    active_at active_slot after_key allowed amount asks_links at before_us below budget_key cache_read_cost call_seal
     cache_read_tokens cache_write_1h_tokens cache_write_5m_tokens cache_write_cost cache_write_tokens calls
     changed_at chars completed completed_at cost count counted created_at depth doc due earlier_key entry_count
     expires_at fork_depth freed from_depth from_us gap high input_cost input_tokens lane_id last_depth last_key

@@ -182,7 +182,7 @@ LOCK_BLOB_THAT_IS_THERE = " ON CONFLICT (tree_id, sha256) DO UPDATE SET size = e
 SPENDING = ("spent_tokens", "spent_cost", "unpriced_calls", "unknown_calls")
 CHANGED = (
     "leaf", "revision", "updated_at", "entry_count", "message_count", "first_message", *SPENDING, "active_at", "head",
-    "log_seal", "mark_seal", "link_seal",
+    *ledger.SEALS,
 )  # fmt: skip
 UPDATE_STATE = announced(
     f"UPDATE sessions SET {', '.join(f'{name} = :{name}' for name in CHANGED)} WHERE session_key = :session_key"
@@ -336,7 +336,7 @@ _NAMED = {"leaf_id": "leaf", "metadata_text": "metadata", "spent_picodollars": "
 SESSION_COLUMNS = tuple(
     _NAMED.get(name, name.replace("_us", "_at")) for name in SessionInfo.__struct_fields__ if name != "task_names"
 )
-PLACE = ("tree_id", "task_depth", "active_slot", "log_seal", "mark_seal", "link_seal")
+PLACE = ("tree_id", "task_depth", "active_slot", *ledger.SEALS)
 """The columns that the head of a session covers before those."""
 _STATE = ("session_key", *SessionState.__struct_fields__[1:-3])
 ABOUT = tuple(name for name in SESSION_COLUMNS if name not in _STATE)
@@ -448,7 +448,7 @@ _ROW = _piece(
     f"convert_to(CAST(json_build_array({_NESTED.format(**_POST)}) AS TEXT), 'UTF8')",
 )
 SESSION = f"{_ROW}, {HEAD}, {LINKS_AS_JSON}"
-_decode = Decoder(tuple[int, int, int, int, int, int, SessionInfo]).decode
+_decode = Decoder(tuple[int, int, int, int, int, int, int, SessionInfo]).decode
 
 
 def session_of(chain: Chain, columns: Row) -> SessionInfo:

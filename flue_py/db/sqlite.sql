@@ -166,6 +166,7 @@ CREATE TABLE ledger_sessions (
     tree_id BIGINT,
     task_of TEXT,
     project TEXT,
+    seal BIGINT DEFAULT 0 NOT NULL,
     CONSTRAINT pk_ledger_sessions PRIMARY KEY (session_key),
     CONSTRAINT uq_ledger_sessions_session_id_session_key UNIQUE (session_id, session_key)
 );
@@ -206,6 +207,7 @@ CREATE TABLE sessions (
     log_seal BIGINT DEFAULT 0 NOT NULL,
     mark_seal BIGINT DEFAULT 0 NOT NULL,
     link_seal BIGINT DEFAULT 0 NOT NULL,
+    call_seal BIGINT DEFAULT 0 NOT NULL,
     CONSTRAINT pk_sessions PRIMARY KEY (session_key),
     CONSTRAINT ck_sessions_kind CHECK (kind IN ('root', 'fork', 'task')),
     CONSTRAINT uq_sessions_id UNIQUE (id)

@@ -28,6 +28,7 @@ from sqlalchemy import (
 )
 
 from flue_py.core.ledger import (
+    SEALS,
     AttachmentRow,
     BlobRow,
     BudgetRow,
@@ -65,7 +66,7 @@ TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 # Columns that earlier formats did not have, and what they are in older rows.
 _ADDED = {
     **dict.fromkeys((*PAID_COLUMNS, "active_at", "active_slot", "reported", "unknown", "seal", "gap"), "0"),
-    **dict.fromkeys(("log_seal", "mark_seal", "link_seal"), "0"),
+    **dict.fromkeys(SEALS, "0"),
     **dict.fromkeys(("period", "tz", "head"), "''"),
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import context, op, util
 
+from flue_py.core.ledger import SEALS
 from flue_py.db.migrate import transaction_on
 from flue_py.db.ops import documents
 from flue_py.db.ops.chain import chain_anew
@@ -23,8 +24,11 @@ depends_on = None
 def upgrade() -> None:
     """Check each entry by the digest of its payload, and compute the digests, heads and seals of this format."""
     op.add_column("sessions", sa.Column("head", sa.LargeBinary(), nullable=False, server_default=sa.text("''")))
-    seals = [("sessions", name) for name in ("log_seal", "mark_seal", "link_seal")]
-    seals += [(table, "seal") for table in ("leaf_moves", "session_edits", "marks", "task_links", "documents")]
+    seals = [("sessions", name) for name in SEALS]
+    seals += [
+        (table, "seal")
+        for table in ("leaf_moves", "session_edits", "marks", "task_links", "documents", "ledger_sessions")
+    ]
     seals += [("documents", "gap")]
     for table, name in seals:
         op.add_column(table, sa.Column(name, sa.BigInteger(), nullable=False, server_default=sa.text("0")))

@@ -18,7 +18,7 @@ from alembic.util import CommandError
 from sqlalchemy import create_engine, inspect
 
 import flue_py
-from flue_py.core.ledger import Amounts, NewBudget
+from flue_py.core.ledger import SEALS, Amounts, NewBudget
 from flue_py.core.sessions import NewSession
 from flue_py.db import schema as ddl
 from flue_py.db.migrate import look_at
@@ -422,9 +422,9 @@ def as_first(rows: dict[str, list[dict[str, object]]]) -> dict[str, list[dict[st
     for entry in rows["entries"]:
         del entry["digest"]
     for session in rows["sessions"]:
-        for name in ("head", "log_seal", "mark_seal", "link_seal", "active_slot"):
+        for name in ("head", *SEALS, "active_slot"):
             session.pop(name, None)
-    for table in ("leaf_moves", "session_edits", "marks", "task_links", "documents"):
+    for table in ("leaf_moves", "session_edits", "marks", "task_links", "documents", "ledger_sessions"):
         for row in rows[table]:
             row.pop("seal", None)
             row.pop("gap", None)
@@ -433,7 +433,7 @@ def as_first(rows: dict[str, list[dict[str, object]]]) -> dict[str, list[dict[st
 
 def digests_of(path: Path) -> list[dict[str, object]]:
     rows = rows_of(path)
-    names = ("id", "head", "log_seal", "mark_seal", "link_seal")
+    names = ("id", "head", *SEALS)
     heads = [{name: session[name] for name in names} for session in rows["sessions"]]
     return [*heads, *({name: entry[name] for name in ("id", "digest")} for entry in rows["entries"])]
 

@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 import flue_py
+from flue_py.core.ledger import SEALS
 from flue_py.db import migrate
 from flue_py.db import schema as ddl
 from flue_py.db.backend import Backend
@@ -184,8 +185,8 @@ async def unchained(url: str) -> None:
             unchain(tx)
 
     await on_a_connection(url, unchain_on)
-    names = {"sessions": ("head", "log_seal", "mark_seal", "link_seal")}
-    names |= dict.fromkeys(("leaf_moves", "session_edits", "marks", "task_links"), ("seal",))
+    names = {"sessions": ("head", *SEALS)}
+    names |= dict.fromkeys(("leaf_moves", "session_edits", "marks", "task_links", "ledger_sessions"), ("seal",))
     names["documents"] = ("seal", "gap")
     drops = [f"ALTER TABLE {table} DROP COLUMN {name}" for table, of in names.items() for name in of]
     await run_script(url, "; ".join(drops))

@@ -28,6 +28,7 @@ from flue_py import (
     Store,
 )
 from flue_py.core.json import decode_object
+from flue_py.core.ledger import SEALS
 from flue_py.core.sessions import Limits
 from flue_py.core.usage import UsageTotals
 from flue_py.transfer import export_session
@@ -607,7 +608,7 @@ async def test_of_each_column_a_fork_and_a_copy_say_whether_it_is_the_source_s(t
     anew |= {"spent_tokens", "spent_cost", "unpriced_calls", "unknown_calls"}
     not_compared = {
         "kind", "task_depth", "created_at", "updated_at", "active_at", "active_slot", "trashed_at", "auto_title",
-            "head", "log_seal", "mark_seal", "link_seal",
+        "head", *SEALS,
     }  # fmt: skip
     async with flue_py.open(tmp_path / "a.db") as store:
         source = await store.create_session(

@@ -21,11 +21,9 @@ UNSEEN: dict[str, set[str]] = {
     "entries": {*OFF_PATH, *SUMS},  # what is not on the path of a session, and sums, which verify() makes anew
     "lanes": OFF_PATH,
     "task_links": {"parents", "budgets"},  # a link that is gone is seen where the parent is read
-    "ledger": SUMS,  # made of many rows
-    "ledger_sessions": SUMS,
     "budgets": {"budgets"},  # which whoever may write may set
     "reservations": {"budgets"},
-    "sessions": {"ledger", "by key", "marks", "list"},  # which calls are of which tree, and who has a key
+    "sessions": {"by key", "marks", "list"},  # who has a key
 }
 """What no digest covers, by table, and the reads whose answers change with it."""
 

@@ -32,7 +32,7 @@ from flue_py.db.ops import ledger
 from flue_py.db.ops.base import content_digest, place, read_state, replayed_result, request_row, see_entry, taken_ids
 from flue_py.db.ops.heads import changed_columns, write_state
 from flue_py.db.ops.read import with_pins
-from flue_py.db.ops.seals import put_mark, sealed
+from flue_py.db.ops.seals import put_mark, sealed, with_calls
 from flue_py.db.ops.sessions import create_session, require_session
 from flue_py.db.payloads import pack
 from flue_py.db.runner import Plan, Position, Row, SessionState, Sources, Transaction
@@ -280,7 +280,7 @@ class EntryBatch:
         self.message_count = 0
         self.newest_us: int | None = None
         self.first_message = state.first_message
-        self._spent = NOTHING_PAID
+        self._accounted: dict[str, int] = {}
         # Of each row its parent, and the calls that it adds to the sums of the path if the ledger has none of them.
         self._paying: list[tuple[Position | None, list[CallRow]]] = []
         self._reported: set[tuple[str, str, str]] = set()
@@ -361,17 +361,15 @@ class EntryBatch:
         replaced = ledger.take_back(tx, self._replaced)
         alone = ledger.take_alone(tx, self._booked_before)
         reported = ledger.insert_calls(tx, self.state.tree_id, self.calls, self._conflict, self.drawn)
-        paid = ledger.paid_by(reported)
-        self.note_spending(paid.minus(ledger.paid_by([*replaced, *alone])) if replaced or alone else paid)
         comes_back = False
         if len(reported) < len(self._reported):
             new = {call.identity for call in reported}
             self._renew_sums(new)
             comes_back = self._conflict is not None and self._has_paid(tx, self._reported - new)
         ledger.check_path(self.paid)
-        # A session that has spent something is named in the ledger already.
-        if reported and self.names_payer:
-            tx.insert(sql.INSERT_PAYER, [(self.state.tree_id, *self.payer)])
+        if payer := self.new_payer(reported):
+            tx.insert(sql.INSERT_PAYER, [(self.state.tree_id, *payer)])
+        self.note_calls(reported, [*replaced, *alone])
         return bool(replaced) or comes_back
 
     def _has_paid(self, tx: Transaction, calls: set[tuple[str, str, str]]) -> bool:
@@ -405,20 +403,17 @@ class EntryBatch:
         """The costs of the path to each new entry."""
         return [position.paid for position in self._placed.values()]
 
-    @property
-    def names_payer(self) -> bool:
-        """Whether the ledger has to be told who the session is: at its first paid call."""
-        return not (self.state.spent_tokens or self.state.spent_cost)
+    def new_payer(self, calls: Sequence[CallRow]) -> Payer | None:
+        """Return the session as the ledger names it, with the first of its paid calls; None if it does already."""
+        return ledger.payer_row(self.state) if calls and not self.state.call_seal else None
 
-    @property
-    def payer(self) -> Payer:
-        """The session as the ledger names it."""
-        return ledger.payer_row(self.state)
-
-    def note_spending(self, spent: Paid) -> None:
-        """Note the costs of calls that were not reported before. Raises `InvalidEntry` beyond 64 bits."""
-        ledger.check_spending(self.state.spent_tokens + spent.tokens, self.state.spent_cost + spent.picodollars)
-        self._spent = spent
+    def note_calls(self, reported: Sequence[CallRow], replaced: Sequence[CallRow] = ()) -> None:
+        """Note calls that the ledger has now, and those that it has no more. Raises `InvalidEntry` beyond 64 bits."""
+        state, spent = self.state, ledger.paid_by(reported).minus(ledger.paid_by(replaced))
+        ledger.check_spending(state.spent_tokens + spent.tokens, state.spent_cost + spent.picodollars)
+        if reported or replaced:
+            seal = with_calls(self._tx, state, reported, replaced, self.new_payer(reported))
+            self._accounted = {**ledger.spending(state, spent), "call_seal": seal}
 
     def state_after(self, leaf: str | None, move: MoveRow | None = None) -> SessionState:
         """Return the session as this call leaves it, with its leaf and a move, and with the head that it gets."""
@@ -430,8 +425,8 @@ class EntryBatch:
         after.message_count += self.message_count
         after.active_at = self._active_after()
         after.active_slot = sessions.slot_of(after.active_at)
-        if self._spent is not NOTHING_PAID:
-            after = replace(after, **ledger.spending(old, self._spent))
+        if self._accounted:
+            after = replace(after, **self._accounted)
         if move is not None:
             after.log_seal = move.seal
         after.head = after.head_by(self._tx.chain)

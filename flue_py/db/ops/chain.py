@@ -14,7 +14,8 @@ from flue_py.db import sql
 from flue_py.db.ops.base import Cuts
 from flue_py.db.ops.heads import HEADS_OF_KEYS, renew_heads, with_heads
 from flue_py.db.ops.keys import put_seams
-from flue_py.db.ops.seals import seal_anew, without_seals
+from flue_py.db.ops.seals import seal_anew, seal_calls, without_calls, without_seals
+from flue_py.db.ops.transfer import GONE_PAYERS
 from flue_py.db.ops.verify import ALL_LANES, LANE_ATTACHMENTS, payload_text, put_back
 from flue_py.db.runner import Nothing, Transaction
 from flue_py.db.sql import StoredEntry, statement
@@ -108,8 +109,20 @@ def rekey_sessions(tx: Transaction, place: int | None, *, tree_id: int, most: in
     """
     page = sorted(key for key in lock_tree(tx, tree_id) if place is None or key > place)[:most]
     keys = with_heads(tx, page)
-    intact = set(keys) - set(without_seals(tx, keys))
-    _with_new_heads(tx, intact, lambda: seal_anew(tx, intact))
+    intact = set(keys) - set(without_seals(tx, keys)) - without_calls(tx, keys).keys()
+
+    def seal() -> None:
+        seal_anew(tx, intact)
+        seal_calls(tx, intact)
+
+    _with_new_heads(tx, intact, seal)
+    return page[-1] if len(page) == most else None, 0
+
+
+def rekey_payers(tx: Transaction, place: int | None, *, most: int) -> Part[int]:
+    """Give calls of sessions that are gone the seals of the new key, behind a session's key. O(their calls)."""
+    page = [payer.session_key for payer in tx.rows(GONE_PAYERS, after_key=-1 if place is None else place, count=most)]
+    seal_calls(tx, set(page) - without_calls(tx, page).keys())
     return page[-1] if len(page) == most else None, 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -57,6 +58,7 @@ from flue_py.db.ops import base, documents, ledger
 from flue_py.db.ops.append import appended_of, plan_append, told_of
 from flue_py.db.ops.edit import go_to, set_label, set_pin, update_session
 from flue_py.db.ops.ledger import delete_scope_budgets, delete_session_budgets
+from flue_py.db.ops.seals import change_calls, keep_call_seals
 from flue_py.db.ops.sessions import (
     create_session,
     create_task,
@@ -140,13 +142,19 @@ SCOPE_CONTENTS = statement(ScopeContents)(
     " (SELECT COUNT(*) FROM documents d WHERE d.scope = :scope AND d.kind = 'file' AND d.space = ''),"
     " (SELECT COUNT(*) FROM budgets b WHERE b.scope = :scope), (SELECT COUNT(*) FROM ledger g WHERE g.scope = :scope)"
 )
-FORGET_AGENTS = statement(Nothing)("UPDATE ledger SET agent = NULL WHERE scope = :scope AND agent IS NOT NULL")
 # A session that is gone and paid nothing has no scope any more, and nobody asks for its folder.
+_PAID_NOTHING = (
+    "(NOT EXISTS (SELECT 1 FROM ledger g WHERE g.session_key = ledger_sessions.session_key) AND NOT EXISTS"
+    " (SELECT 1 FROM sessions s WHERE s.session_key = ledger_sessions.session_key))"
+)
+PAYERS_OF_SCOPE = statement(tuple[int])(
+    "SELECT session_key FROM ledger WHERE scope = :scope"
+    f" UNION SELECT session_key FROM ledger_sessions WHERE project IS NOT NULL AND {_PAID_NOTHING}"
+)
+FORGET_AGENTS = statement(Nothing)("UPDATE ledger SET agent = NULL WHERE scope = :scope AND agent IS NOT NULL")
 FORGET_FOLDERS = statement(Nothing)(
     "UPDATE ledger_sessions SET project = NULL WHERE project IS NOT NULL AND (session_key IN"
-    " (SELECT g.session_key FROM ledger g WHERE g.scope = :scope) OR (NOT EXISTS"
-    " (SELECT 1 FROM ledger g WHERE g.session_key = ledger_sessions.session_key) AND NOT EXISTS"
-    " (SELECT 1 FROM sessions s WHERE s.session_key = ledger_sessions.session_key)))"
+    f" (SELECT g.session_key FROM ledger g WHERE g.scope = :scope) OR {_PAID_NOTHING})"
 )
 DELETE_SESSIONS = announced(f"DELETE FROM sessions WHERE session_key {sql.IN_KEYS}")
 
@@ -207,16 +215,18 @@ def delete_tree(
     deleted = sum(count for _, _, count in content)
     if not dry_run:
         delete_session_budgets(tx, doomed.sessions.values())
-        tx.run(NOTE_IMPORTED, keys=keys)
-        for place in tx.rows(IMPORTED_AMONG, keys=keys):
+        if imported := tx.rows(IMPORTED_AMONG, keys=keys):
+            change_calls(tx, doomed.sessions, lambda: tx.run(NOTE_IMPORTED, keys=keys))
+        for place in imported:
             documents.put_document(tx, sources, deletion_of(*place))
         _note_tasks(tx, session_id, [link for link in links if link[1] not in doomed.others])
         blobs = {(tree_id, bytes(blob)) for tree_id, blob, _ in content if blob is not None}
         blobs.update((tree_id, bytes(blob)) for tree_id, blob in tx.rows(DELETE_TAIL_ATTACHMENTS, tails=tails))
+        keep_call_seals(tx, doomed.sessions)
         _carry_out(tx, fates, blobs, keys)
         bodies = documents.remove_holds(tx, holds)
         if erased is not None:
-            erase.forget_payers(tx, keys)
+            change_calls(tx, doomed.sessions, lambda: erase.forget_payers(tx, keys))
             erased.add(*bodies)
     return Deletion(tuple(doomed.sessions.values()), tuple(doomed.missing), deleted, entries_kept, links, shared)
 
@@ -233,8 +243,10 @@ def empty_scope(
             erase.take_scope(tx, erased, scope)
         delete_scope_budgets(tx, scope)
         documents.remove_documents(tx, scope)
+        keys = {key for (key,) in tx.rows(PAYERS_OF_SCOPE, scope=scope)}
+        tx.lock_sessions(keys)
         for command in (FORGET_FOLDERS, FORGET_AGENTS):
-            tx.run(command, scope=scope)
+            change_calls(tx, keys, partial(tx.run, command, scope=scope))
     return contents
 
 
@@ -285,7 +297,7 @@ def _note_tasks(tx: Transaction, session_id: str, links: Sequence[tuple[str, str
     notes = [
         {"session_key": key, "task_of": owners[task]} for key, task, _, of in payers if of is None and task in owners
     ]
-    tx.run_many(sql.NOTE_TASK, notes)
+    change_calls(tx, {int(str(note["session_key"])) for note in notes}, lambda: tx.run_many(sql.NOTE_TASK, notes))
 
 
 def _plan_locked(tx: Transaction, keys: str) -> list[LaneFate]:

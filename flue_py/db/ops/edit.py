@@ -19,7 +19,7 @@ from flue_py.db.ops import base, ledger
 from flue_py.db.ops.append import EntryBatch
 from flue_py.db.ops.heads import renew_heads
 from flue_py.db.ops.read import get_entry, group_of, latest_compaction
-from flue_py.db.ops.seals import read_rows_of_log
+from flue_py.db.ops.seals import change_calls, read_rows_of_log
 from flue_py.db.ops.sessions import require_session, write_edits
 from flue_py.db.payloads import decode_payload
 from flue_py.db.runner import Nothing, SessionState, Sources, Transaction
@@ -73,7 +73,7 @@ def adopt_session(tx: Transaction, sources: Sources, session_id: str, scope: str
             "or delete the session there first",
         )
     tx.run(UPDATE_SCOPE, session_key=state.key, scope=scope)
-    tx.run(ledger.MOVE_CALLS, session_key=state.key, scope=scope)
+    change_calls(tx, [state.key], lambda: tx.run(ledger.MOVE_CALLS, session_key=state.key, scope=scope))
     tx.run(ledger.MOVE_BUDGETS, id=session_id, scope=scope)
     write_edits(tx, sources, state, [], sessions.Note())
     renew_heads(tx, [state.key])

@@ -156,4 +156,4 @@ def _covered(row: Row) -> tuple[bytes, Row]:
 def head_of_row(chain: Chain, tree_id: int, row: SessionRow, leaf: bytes) -> bytes:
     """Return the head of a session that is to be written; ``leaf`` is the digest of its leaf."""
     columns = tuple(getattr(row, name) for name in sql.SESSION_COLUMNS)
-    return chain.head(leaf, (tree_id, row.task_depth, row.active_slot, 0, 0, 0, columns))
+    return chain.head(leaf, (tree_id, *(getattr(row, name) for name in sql.PLACE[1:]), columns))

@@ -19,6 +19,7 @@ from flue_py.db import sql
 from flue_py.db.ops import documents
 from flue_py.db.ops.base import held_by, read_state, retracted_ids
 from flue_py.db.ops.heads import check_heads, renew_heads, write_state
+from flue_py.db.ops.seals import change_calls, check_calls, paying, seal_calls, with_calls
 from flue_py.db.ops.sessions import locate, require_session
 from flue_py.db.runner import Nothing, Row, SessionState, Sources, Statement, Transaction
 from flue_py.db.schema import all_tokens
@@ -156,7 +157,10 @@ OWN_CALLS = statement(ledger.CallRow)(f"SELECT {_CALL} FROM ledger g WHERE g.ses
 TREES_OF = statement(tuple[str, int, int])(
     f"SELECT s.id, s.session_key, s.tree_id FROM sessions s WHERE s.id {sql.IN_IDS}"
 )
-PAYERS_OF_TREES = statement(tuple[int])(f"SELECT n.session_key FROM ledger_sessions n WHERE n.tree_id {sql.IN_KEYS}")
+PAYERS_OF_TREES = statement(tuple[int])(
+    f"SELECT n.session_key FROM ledger_sessions n WHERE n.tree_id {sql.IN_KEYS}"
+    f" UNION SELECT s.session_key FROM sessions s WHERE s.tree_id {sql.IN_KEYS} AND s.call_seal <> 0"
+)
 
 # A call is booked on the entry that its payer added. An id may be used again once its entry was deleted, with the
 # session that had added it: what another session adds under it later is another entry.
@@ -328,6 +332,7 @@ def read_ledger(tx: Transaction, query: ledger.LedgerQuery) -> ledger.UsageRepor
         named = json.dumps([name for name in query.session_ids if is_storable(name)])
         payers = _meant(query.session_ids, tx.rows(PAYERS_OF, ids=named))
         parameters["keys"] = json.dumps([key for _, key, _ in payers])
+    _check_sums(tx, query, json.loads(str(parameters["keys"])) if "keys" in parameters else None)
     # A database sums up by day of UTC, or by quarter of an hour; other periods are made of those here.
     unit = "quarter" if has_blocks or query.zone is not None else "day"
     statement = ledger_sums(
@@ -350,9 +355,18 @@ def read_ledger(tx: Transaction, query: ledger.LedgerQuery) -> ledger.UsageRepor
     return ledger.usage_report([row for row in rows if row.calls], query.group_by)
 
 
+def _check_sums(tx: Transaction, query: ledger.LedgerQuery, keys: Collection[int] | None) -> None:
+    """Raise `CorruptStore` if the calls that are summed up are not those that were booked. O(calls)."""
+    if query.on_path:
+        keys = _payers(tx, str(query.session_id), replace(query, tree=True))
+    for page in paying(tx) if keys is None else [keys]:
+        check_calls(tx, page)
+
+
 def read_entry_costs(tx: Transaction, session_id: str) -> dict[str, EntryCost]:
     """Return the costs of the entries of a session (see `Backend.read_entry_costs`)."""
     state = read_state(tx, session_id)
+    check_calls(tx, _payers(tx, session_id, ledger.LedgerQuery(session_id, tree=True)))
     retracted = retracted_ids(tx, state)
     return {entry: cost for entry, cost in tx.rows(ENTRY_COSTS, **held_by(state)) if entry not in retracted}
 
@@ -1090,6 +1104,16 @@ def price_calls(tx: Transaction, prices: Sequence[ledger.CallPrice]) -> int:
     """Give calls their costs (see `Backend.price_calls`)."""
     numbers = json.dumps([price.number for price in prices])
     payers = {number: (key, tree) for number, key, tree in tx.rows(PAYERS_OF_CALLS, keys=numbers)}
+    keys = {key for key, _ in payers.values()}
+    tx.lock_sessions(keys)
+    filled = change_calls(tx, keys, partial(_set_prices, tx, prices, payers))
+    for tree_id in sorted({tree for _, tree in payers.values()} if filled else ()):
+        renew_sums(tx, tree_id, NOBODY)
+    return filled
+
+
+def _set_prices(tx: Transaction, prices: Sequence[ledger.CallPrice], payers: Mapping[int, tuple[int, int]]) -> int:
+    """Give calls their costs, by number, and their sessions, behind it in ``payers``; return how many."""
     spent: dict[int, tuple[int, int]] = {}
     filled = 0
     for number, cost, source in prices:
@@ -1099,13 +1123,8 @@ def price_calls(tx: Transaction, prices: Sequence[ledger.CallPrice]) -> int:
         calls, total = spent.get(key, (0, 0))
         spent[key] = (calls + 1, total + cost)
         filled += 1
-    tx.lock_sessions(spent)
-    check_heads(tx, spent)
     for key, (calls, total) in sorted(spent.items()):
         tx.run(ADD_COST, session_key=key, calls=calls, cost=total)
-    renew_heads(tx, spent)
-    for tree_id in sorted({tree for key, tree in payers.values() if key in spent}):
-        renew_sums(tx, tree_id, NOBODY)
     return filled
 
 
@@ -1218,13 +1237,17 @@ def take_calls_of_deleted(tx: Transaction, state: SessionState) -> set[ledger.Ca
     """
     ids = json.dumps([state.id])
     earlier = [key for _, key, _ in tx.rows(PAYERS_OF, ids=ids) if key != state.key]
+    check_calls(tx, earlier)
     for key in earlier:
         tx.run(TAKE_CALLS, earlier_key=key, session_key=state.key, tree_id=state.tree_id, scope=state.scope)
         tx.run(DROP_PAYER, session_key=key)
     calls = tx.rows(OWN_CALLS, session_key=state.key) if earlier else ()
     if calls:
-        tx.insert(sql.INSERT_PAYER, [(state.tree_id, *payer_row(state))])
-        write_state(tx, replace(state, **spending(state, paid_by(calls))))
+        payer = payer_row(state)
+        tx.insert(sql.INSERT_PAYER, [(state.tree_id, *payer)])
+        seal = with_calls(tx, state, calls, (), payer)
+        write_state(tx, replace(state, **spending(state, paid_by(calls)), call_seal=seal))
+    seal_calls(tx, earlier)
     return {ledger.CallId(call.provider, call.call_id) for call in calls if call.entry_id is None}
 
 
@@ -1272,8 +1295,11 @@ def _record(tx: Transaction, sources: Sources, session_id: str, call: PaidCall) 
         return ledger.Recorded(row.provider, call_id, False, earlier.cost, earlier.price_source, state.revision)
     spent = paid_by(new).minus(paid_by(replaced))
     check_spending(state.spent_tokens + spent.tokens, state.spent_cost + spent.picodollars)
-    tx.insert(sql.INSERT_PAYER, [(state.tree_id, *payer_row(state))])
-    write_state(tx, replace(state, revision=state.revision + 1, updated_at=now, **spending(state, spent)))
+    payer = None if state.call_seal else payer_row(state)
+    if payer is not None:
+        tx.insert(sql.INSERT_PAYER, [(state.tree_id, *payer)])
+    booked = {**spending(state, spent), "call_seal": with_calls(tx, state, new, replaced, payer)}
+    write_state(tx, replace(state, revision=state.revision + 1, updated_at=now, **booked))
     if replaced:
         renew_sums(tx, state.tree_id, state.key)
     return ledger.Recorded(row.provider, call_id, True, row.cost, row.price_source, state.revision + 1)

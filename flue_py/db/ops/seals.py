@@ -2,28 +2,31 @@
 
 The rows of its log, which are leaf moves and edits, are a chain: each seal covers the one before it, and the session's
 row has the last. The rows of its marks and task links change: each has its own seal, and the session's row the sums.
+The rows of the ledger have none: there the session's row has the sum, of its calls and of its name; that name once it
+is gone.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TypeAlias, TypeVar, cast
 
 from flue_py.core.chain import Chain
 from flue_py.core.json import Frozen
-from flue_py.core.ledger import EditRow, LinkRow, MarkRow, MoveRow
+from flue_py.core.ledger import CallRow, EditRow, LinkRow, MarkRow, MoveRow, Payer
 from flue_py.db import sql
-from flue_py.db.ops.heads import check_heads, renew_heads
+from flue_py.db.ops.heads import check_heads, renew_heads, with_heads
 from flue_py.db.payloads import damaged_rows
 from flue_py.db.runner import Insert, Nothing, SessionState, Statement, Transaction
-from flue_py.db.sql import select, statement
+from flue_py.db.sql import call_columns, keyed, quoted, select, statement
 
 _PAGE = 200
 LogRow: TypeAlias = MoveRow | EditRow
 Sealed: TypeAlias = MoveRow | EditRow | MarkRow | LinkRow
 SealedRow = TypeVar("SealedRow", bound=Sealed)
+Result = TypeVar("Result")
 
 _KEYS: dict[type[tuple[object, ...]], tuple[str, str, str]] = {
     MoveRow: ("leaf_moves", "session_key", "revision"),
@@ -226,6 +229,113 @@ def put_link(tx: Transaction, state: SessionState, row: LinkRow) -> None:
     state.link_seal = _sum((state.link_seal, row.seal, 0 if before is None else -before.seal))
 
 
+# -- calls ------------------------------------------------------------------------------------------------------------
+
+_PAID = f"g WHERE g.session_key {sql.IN_KEYS}"
+CALLS_OF = statement(keyed(int, CallRow._make))(f"SELECT g.tree_id, {call_columns('g')} FROM ledger {_PAID}")
+PAYERS_OF = statement(keyed(int, Payer._make))(f"SELECT g.tree_id, {quoted(Payer, 'g')} FROM ledger_sessions {_PAID}")
+# Of those who are gone, their names have it.
+CALL_SEALS = statement(tuple[int, str, int])(
+    f"SELECT g.session_key, g.id, g.call_seal FROM sessions {_PAID}"
+    f" UNION ALL SELECT g.session_key, g.session_id, g.seal FROM ledger_sessions {_PAID}"
+    " AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.session_key = g.session_key)"
+)
+SET_CALL_SEAL = statement(Nothing)("UPDATE sessions SET call_seal = :call_seal WHERE session_key = :session_key")
+SET_PAYER_SEAL = statement(Nothing)(
+    "UPDATE ledger_sessions SET seal = :seal WHERE session_key = :session_key AND NOT EXISTS"
+    " (SELECT 1 FROM sessions s WHERE s.session_key = ledger_sessions.session_key)"
+)
+KEEP_CALL_SEALS = statement(Nothing)(
+    "UPDATE ledger_sessions SET seal = COALESCE("
+    "(SELECT s.call_seal FROM sessions s WHERE s.session_key = ledger_sessions.session_key), seal)"
+    f" WHERE session_key {sql.IN_KEYS}"
+)
+PAYING_AFTER = statement(tuple[int])(
+    "SELECT s.session_key FROM sessions s WHERE s.call_seal <> 0 AND s.session_key > :after_key UNION"
+    " SELECT n.session_key FROM ledger_sessions n WHERE n.session_key > :after_key UNION"
+    " SELECT g.session_key FROM ledger g WHERE g.session_key > :after_key ORDER BY session_key LIMIT :count"
+)
+
+
+def with_calls(
+    tx: Transaction, state: SessionState, new: Iterable[CallRow], replaced: Iterable[CallRow], payer: Payer | None
+) -> int:
+    """Return the seal of a session's calls, once some were written and others deleted, and ``payer`` was named."""
+    if len(tx.chain.every) > 1:
+        return _sums_of_calls(tx, tx.chain, [state.key])[state.key]
+    seals = [state.call_seal, *(_of_call(tx.chain, state.tree_id, call) for call in new)]
+    seals += [-_of_call(tx.chain, state.tree_id, call) for call in replaced]
+    return _sum(seals if payer is None else [*seals, _of_payer(tx.chain, state.tree_id, payer)])
+
+
+def _of_call(chain: Chain, tree_id: int, call: CallRow) -> int:
+    return chain.seal("ledger", (tree_id, *call))
+
+
+def _of_payer(chain: Chain, tree_id: int, payer: Payer) -> int:
+    return chain.seal("ledger_sessions", (tree_id, *payer[:-1]))
+
+
+def _sums_of_calls(tx: Transaction, chain: Chain, keys: Collection[int]) -> dict[int, int]:
+    """Return the seals that the calls of these sessions have, by key. O(calls)."""
+    sums = dict.fromkeys(keys, 0)
+    where = {"keys": json.dumps([*keys])}
+    for tree_id, payer in tx.rows(PAYERS_OF, **where):
+        sums[payer.session_key] += _of_payer(chain, tree_id, payer)
+    for page in tx.pages(CALLS_OF, **where):
+        for tree_id, call in page:
+            sums[call.session_key] += _of_call(chain, tree_id, call)
+    return {key: _sum([seal]) for key, seal in sums.items()}
+
+
+def without_calls(tx: Transaction, keys: Collection[int]) -> dict[int, str]:
+    """Return those of these sessions, living or gone, of which the ledger is not as it was written. O(their calls)."""
+    stored = {key: (name, seal) for key, name, seal in tx.rows(CALL_SEALS, keys=json.dumps([*keys]))}
+    wrong = {key: stored.get(key, (f"of key {key}", 0)) for key in keys}
+    for chain in tx.chain.every:
+        sums = _sums_of_calls(tx, chain, wrong)
+        wrong = {key: (name, seal) for key, (name, seal) in wrong.items() if seal != sums[key]}
+    return {key: name for key, (name, _) in wrong.items()}
+
+
+def check_calls(tx: Transaction, keys: Collection[int]) -> None:
+    """Raise `CorruptStore`, naming the session, if the ledger is not as it was written. O(calls of the sessions)."""
+    if tx.chain.checks:
+        check_heads(tx, keys)
+        for name in without_calls(tx, keys).values():
+            raise damaged_rows(name)
+
+
+def paying(tx: Transaction) -> Iterator[list[int]]:
+    """Yield pages of the keys of all sessions that the ledger has, or that say so."""
+    after = -1
+    # SQLite may hold anything there, behind all numbers.
+    while keys := [key for (key,) in tx.rows(PAYING_AFTER, after_key=after, count=_PAGE) if isinstance(key, int)]:
+        yield keys
+        after = keys[-1]
+
+
+def seal_calls(tx: Transaction, keys: Collection[int]) -> None:
+    """Seal the calls of sessions as they are now; those that are there get their heads afterwards. O(their calls)."""
+    sums = _sums_of_calls(tx, tx.chain, keys)
+    tx.run_many(SET_CALL_SEAL, [{"session_key": key, "call_seal": seal} for key, seal in sums.items()])
+    tx.run_many(SET_PAYER_SEAL, [{"session_key": key, "seal": seal} for key, seal in sums.items()])
+
+
+def keep_call_seals(tx: Transaction, keys: Collection[int]) -> None:
+    """Keep the seals of the calls of sessions that are to be deleted."""
+    tx.run(KEEP_CALL_SEALS, keys=json.dumps([*keys]))
+
+
+def change_calls(tx: Transaction, keys: Collection[int], change: Callable[[], Result]) -> Result:
+    """Change the ledger of sessions, and seal it if it was as it was written; return the result. O(their calls)."""
+    sealed, headed = {*keys} - without_calls(tx, keys).keys(), {*with_heads(tx, keys)}
+    result = change()
+    seal_calls(tx, sealed)
+    renew_heads(tx, sealed & headed)
+    return result
+
+
 # -- all of them ------------------------------------------------------------------------------------------------------
 
 
@@ -247,6 +357,8 @@ def seal_anew(tx: Transaction, keys: Collection[int]) -> None:
 def all_anew(tx: Transaction) -> None:
     """Seal all rows of a store, and give its sessions their heads. O(rows), those of a session in memory."""
     last = -1
+    for keys in paying(tx):
+        seal_calls(tx, keys)
     while keys := [key for (key,) in tx.rows(KEYS_AFTER, after_key=last, count=_PAGE)]:
         seal_anew(tx, keys)
         renew_heads(tx, keys)

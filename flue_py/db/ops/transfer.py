@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import groupby, islice
 from operator import attrgetter, itemgetter
 
@@ -46,10 +47,10 @@ from flue_py.db import sql
 from flue_py.db.ops import ledger
 from flue_py.db.ops.base import read_epoch
 from flue_py.db.ops.documents import check_holds
-from flue_py.db.ops.heads import check_heads, renew_heads
+from flue_py.db.ops.heads import renew_heads
 from flue_py.db.ops.keys import chain_apart
 from flue_py.db.ops.ledger import NOBODY, delete_session_budgets, key_of_target, lock_budgets, name_calls, renew_sums
-from flue_py.db.ops.seals import seal_anew, without_seals
+from flue_py.db.ops.seals import change_calls, check_calls, keep_call_seals, seal_anew, seal_calls, without_seals
 from flue_py.db.payloads import damaged_rows, stored_text
 from flue_py.db.runner import Insert, Nothing, Parameters, Row, Transaction, Written
 from flue_py.db.sql import call_columns, keyed, quoted, select, statement
@@ -208,19 +209,20 @@ def read_whole_tree(tx: Transaction, tree_id: int) -> TreeCopy | None:
     if not sessions:
         return None
     keys = [session.session_key for session in sessions]
-    check_heads(tx, keys)
+    payers = list(tx.rows(PAYERS, tree_id=tree_id))
+    check_calls(tx, {*keys, *(payer.session_key for payer in payers)})
     if damaged := without_seals(tx, keys):
         raise damaged_rows(next(session.id for session in sessions if session.session_key in damaged))
     # They cover the internal keys, too: whoever takes the tree computes others.
-    sessions = [session._replace(head=b"", log_seal=0, mark_seal=0, link_seal=0) for session in sessions]
+    sessions = [session._replace(head=b"", log_seal=0, mark_seal=0, link_seal=0, call_seal=0) for session in sessions]
     if not tx.chain.checks:
         # Elsewhere they get digests as if somebody had checked them.
         sessions = [session._replace(metadata=unchecked_json(session.metadata)) for session in sessions]
     with collector_held(sum(session.entry_count for session in sessions)):
         entries = list(tx.rows(ENTRIES, tree_id=tree_id))
     calls = list(tx.rows(CALLS, tree_id=tree_id))
-    payers = list(tx.rows(PAYERS, tree_id=tree_id))
     absent = {entry.session_key for entry in entries} - {session.session_key for session in sessions}
+    check_calls(tx, absent)
     for session_key in sorted(absent):
         payer = tx.first(PAYER, session_key=session_key)
         if payer is not None:
@@ -238,7 +240,7 @@ def read_whole_tree(tx: Transaction, tree_id: int) -> TreeCopy | None:
         list(tx.rows(REQUESTS, tree_id=tree_id)),
         [row._replace(seal=0) for row in tx.rows(MARKS, tree_id=tree_id)],
         calls,
-        payers,
+        [payer._replace(seal=0) for payer in payers],
         [row._replace(seal=0) for row in tx.rows(EDITS, tree_id=tree_id)],
         list(tx.rows(ATTACHMENTS, tree_id=tree_id)),
         chain_apart(tx),
@@ -248,10 +250,12 @@ def read_whole_tree(tx: Transaction, tree_id: int) -> TreeCopy | None:
 def list_gone_payers(tx: Transaction, after: int, limit: int) -> list[GonePayer]:
     """Return a page of sessions that are gone, with their calls (see `Backend.list_gone_payers`)."""
     payers = []
-    for payer in tx.rows(GONE_PAYERS, after_key=after, count=limit):
+    gone = tx.rows(GONE_PAYERS, after_key=after, count=limit)
+    check_calls(tx, [payer.session_key for payer in gone])
+    for payer in gone:
         calls, tree_id = _calls_of(tx, payer.session_key)
         (member,) = tx.first(MEMBER_OF_TREE, tree_id=tree_id) or (None,)
-        payers.append(GonePayer(payer, tree_id, member, calls))
+        payers.append(GonePayer(payer._replace(seal=0), tree_id, member, calls))
     return payers
 
 
@@ -331,10 +335,12 @@ def write_whole_tree(tx: Transaction, copy: TreeCopy) -> Standing:
     keys = _keys_here(tx, copy, standing, present.keys)
     _write_sessions(tx, copy, keys, present.keys)
     _write_history(tx, copy, keys)
-    own = [keys[session.session_key] for session in copy.sessions]
+    own = {keys[session.session_key] for session in copy.sessions}
+    gone = {keys[payer.session_key] for payer in copy.payers} - own
+    left = change_calls(tx, gone, lambda: _write_calls(tx, copy, keys))
     seal_anew(tx, own)
+    seal_calls(tx, own)
     renew_heads(tx, own)
-    left = _write_calls(tx, copy, keys)
     renew_sums(tx, keys[copy.tree_id])
     for tree_id in left:
         # Whoever writes to the tree may know what its paths had paid. Where it is a copy as it came, nobody does.
@@ -442,7 +448,9 @@ def _take_away(tx: Transaction, standing: Standing, there: Mapping[str, int]) ->
         tx.run(deletion, tree_id=standing.tree_id)
     if standing.removed:
         delete_session_budgets(tx, standing.removed)
-    tx.run_many(DELETE_SESSION, [{"session_key": there[session_id]} for session_id in standing.removed])
+    removed = [there[session_id] for session_id in standing.removed]
+    keep_call_seals(tx, removed)
+    tx.run_many(DELETE_SESSION, [{"session_key": key} for key in removed])
 
 
 def _write_sessions(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int], there: Mapping[str, int]) -> None:
@@ -532,10 +540,14 @@ def _take_over(tx: Transaction, payer: str, tree_id: int, calls: Iterable[CallRo
             continue
         if live_key is not None or owner != payer:
             raise call_refused(call, payer, owner)
-        tx.run(GIVE_CALL, **_identity(call), session_key=call.session_key, tree_id=tree_id)
-        tx.run(ledger.DROP_PAYER, session_key=owner_key)
+        change_calls(tx, [owner_key], partial(_give_call, tx, call, owner_key, tree_id))
         left.add(owner_tree)
     return left
+
+
+def _give_call(tx: Transaction, call: CallRow, owner_key: int, tree_id: int) -> None:
+    tx.run(GIVE_CALL, **_identity(call), session_key=call.session_key, tree_id=tree_id)
+    tx.run(ledger.DROP_PAYER, session_key=owner_key)
 
 
 def _note_task(tx: Transaction, session_key: int, payer: Payer) -> None:
@@ -552,7 +564,7 @@ def write_gone_payers(tx: Transaction, payers: Sequence[GonePayer]) -> int:
         missing = [call for call in payer.calls if tx.first(OWNER_OF_CALL, **_identity(call)) is None]
         earlier = _known_payer(tx, payer.payer.session_id, payer.calls)
         if earlier is not None:
-            _note_task(tx, earlier[0], payer.payer)
+            change_calls(tx, [earlier[0]], partial(_note_task, tx, earlier[0], payer.payer))
         ids = json.dumps([payer.payer.session_id])
         # Of one that was imported it is known that it was deleted, whether or not it has paid.
         if not missing and (payer.calls or tx.first(ledger.PAYERS_OF, ids=ids) is not None):
@@ -560,14 +572,18 @@ def write_gone_payers(tx: Transaction, payers: Sequence[GonePayer]) -> int:
         session_key, tree_id = earlier or (None, trees.get(payer.tree_id))
         if tree_id is None and payer.member is not None:
             (tree_id,) = tx.first(TREE_OF_SESSION, id=payer.member) or (None,)
-        is_new = session_key is None
+        named = [payer.payer] if session_key is None else []
         session_key = tx.new_key() if session_key is None else session_key
         tree_id = trees.setdefault(payer.tree_id, session_key if tree_id is None else tree_id)
-        if is_new:
-            _insert(tx, sql.INSERT_PAYER, [(tree_id, *payer.payer._replace(session_key=session_key))])
-        _insert(tx, sql.INSERT_CALL, ((tree_id, *call._replace(session_key=session_key)) for call in missing))
+        change_calls(tx, [session_key], partial(_write_gone, tx, (tree_id, session_key), named, missing))
         written += len(missing)
     return written
+
+
+def _write_gone(tx: Transaction, place: tuple[int, int], payers: Sequence[Payer], calls: Sequence[CallRow]) -> None:
+    tree_id, key = place
+    _insert(tx, sql.INSERT_PAYER, ((tree_id, *payer._replace(session_key=key)) for payer in payers))
+    _insert(tx, sql.INSERT_CALL, ((tree_id, *call._replace(session_key=key)) for call in calls))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from flue_py.db.ops.base import Cuts, blob_data
 from flue_py.db.ops.documents import ALL_DOCUMENTS, described, gaps, is_sealed
 from flue_py.db.ops.heads import sessions_without_head
 from flue_py.db.ops.keys import stated
-from flue_py.db.ops.seals import without_seals
+from flue_py.db.ops.seals import paying, without_calls, without_seals
 from flue_py.db.payloads import MISMATCH, check_sum, unpack, unpack_blob
 from flue_py.db.runner import KeyChanged, Row, Transaction
 from flue_py.db.schema import all_tokens
@@ -281,12 +281,16 @@ def verify(tx: Transaction) -> VerifyReport:
         _check_lane(tx, lane, forks, audit, retracted, living)
     for key, revision in tx.rows(LAST_REVISIONS):
         audit.last_revisions[key] = max(revision, audit.last_revisions.get(key, 0))
-    damaged, unsealed = sessions_without_head(tx), without_seals(tx, living)
+    damaged, unsealed, paid = sessions_without_head(tx), without_seals(tx, living), dict[int, str]()
+    for keys in paying(tx):
+        paid.update(without_calls(tx, keys))
+    problem = f"a row of its log, marks, task links or calls {MISMATCH.replace('digest', 'seal')}"
+    for payer in (name for key, name in paid.items() if key not in living):
+        audit.report("damaged log", f"payer {payer}", problem)
     for session in sessions:
         if session.key in damaged:
             audit.report("damaged session", f"session {session.id}", f"its row {MISMATCH.replace('digest', 'head')}")
-        if session.key in unsealed:
-            problem = f"a row of its log, marks or task links {MISMATCH.replace('digest', 'seal')}"
+        if session.key in unsealed or session.key in paid:
             audit.report("damaged log", f"session {session.id}", problem)
         _check_names(session, audit)
         _check_session(session, audit)

@@ -749,10 +749,10 @@ def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend) -> 
         return None
     calls = distinct_calls(batch.calls)
     # Were one of them in the ledger already, nothing of this would be written.
-    batch.note_spending(paid_by(calls))
+    batch.note_calls(calls)
     after = batch.state_after(planned.result.leaf_id, planned.move)
     update = changed_columns(after) | {"active_slot": after.active_slot}
-    tree_id = batch.state.tree_id
+    tree_id, payer = batch.state.tree_id, batch.new_payer(calls)
     arguments: list[object] = [batch.state.head, *(update[name] for name in _UPDATED)]
     parts = _parts(
         arguments,
@@ -762,7 +762,7 @@ def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend) -> 
         ("blobs", sql.INSERT_BLOB, batch.blob_rows),
         ("attachments", sql.INSERT_ATTACHMENT, batch.attachments),
         ("calls", sql.INSERT_CALL, [ledger_row(tree_id, call, batch.drawn) for call in calls]),
-        ("payer", sql.INSERT_PAYER, [(tree_id, *batch.payer)] if batch.calls and batch.names_payer else ()),
+        ("payer", sql.INSERT_PAYER, [(tree_id, *payer)] if payer else ()),
         ("move", sql.INSERT_MOVE, _optional(planned.move)),
         ("request", sql.INSERT_REQUEST, _optional(planned.request)),
     )

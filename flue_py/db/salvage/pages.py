@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import BinaryIO, Final, Literal, TypeAlias
 
 from flue_py.core.json import Frozen
-from flue_py.core.ledger import BUDGET_PERIODS
+from flue_py.core.ledger import BUDGET_PERIODS, SEALS
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
 from flue_py.db.schema import schema_statements, stamp_statements
 from flue_py.errors import StoreUnavailable
@@ -473,9 +473,7 @@ _DERIVED = frozenset(
         "active_at",
         "active_slot",
         "head",
-        "log_seal",
-        "mark_seal",
-        "link_seal",
+        *SEALS,
         "seal",
         "gap",
     }
@@ -497,8 +495,8 @@ _WORDS = {
 
 _ADDED: dict[str, dict[str, Value]] = {
     "budgets": {"period": "", "tz": ""},
-    "sessions": {"head": b"", "log_seal": 0, "mark_seal": 0, "link_seal": 0},
-    **{table: {"seal": 0} for table in ("leaf_moves", "session_edits", "marks", "task_links")},
+    "sessions": {"head": b"", **dict.fromkeys(SEALS, 0)},
+    **{table: {"seal": 0} for table in ("leaf_moves", "session_edits", "marks", "task_links", "ledger_sessions")},
     "documents": {"seal": 0, "gap": 0},
 }
 """The columns that a migration has added at the end of a table, in order, and their values in older rows."""

@@ -30,7 +30,7 @@ from flue_py.core.json import (
     utf8_length,
 )
 from flue_py.core.kinds import KINDS, MESSAGE, kind_of, message_title, without_lost
-from flue_py.core.ledger import BlobRow
+from flue_py.core.ledger import SEALS, BlobRow
 from flue_py.core.sessions import (
     LARGEST_ENTRY,
     DocumentName,
@@ -281,7 +281,7 @@ _SESSION_DEFAULTS: Found = {
     "scope": "", "kind": "root", "task_depth": 0, "revision": 0, "metadata": "{}", "created_at": 0, "updated_at": 0,
     "entry_count": 0, "message_count": 0, "spent_tokens": 0, "spent_cost": 0, "unpriced_calls": 0, "leaf": "",
     "forked_from_entry": "", "active_at": 0, "unknown_calls": 0, "active_slot": 0, "head": b"",
-    "log_seal": 0, "mark_seal": 0, "link_seal": 0,
+    **dict.fromkeys(SEALS, 0),
 }  # fmt: skip
 _MAX_KEY = 2**63 - 1
 
@@ -1652,6 +1652,7 @@ def _write(path: Path, history: History, names: dict[str, int], keys: Keys) -> t
         _write_entries(connection, history, names)
         _write_rows_of_sessions(connection, history)
         calls = _write_ledger(connection, history)
+        connection.execute(_ONE_FOLDER)
         for statement in PAID_SUMS:
             connection.execute(statement)
         _write_budgets(connection, history.found, {row["id"] for row in history.sessions.values()})
@@ -1664,7 +1665,6 @@ def _write(path: Path, history: History, names: dict[str, int], keys: Keys) -> t
         all_anew(tx)
         documents_.seal_anew(tx)
         _write_state(connection, history)
-        connection.execute(_ONE_FOLDER)
         connection.execute("COMMIT")
         problems = verify_connection(connection, str(path), tx.chain).problems
         if problems:
