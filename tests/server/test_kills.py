@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.adapters.needed import needs
 needs("server", "starlette", "uvicorn", "httpx")
 
 import anyio
+import anyio.abc
 import httpx
 
 import flue_py
@@ -22,6 +24,7 @@ from tests.postgres import NewDatabase
 from tests.server.serving import TOKENS, Server, served
 
 SESSIONS = 20
+ANN = {"Authorization": f"Bearer {TOKENS['ann']}"}
 
 
 class Load:
@@ -69,11 +72,7 @@ class Load:
             await self._has_changed.wait()
 
     async def _append_all(self, client: int, session: str, appends: int) -> None:
-        async with httpx.AsyncClient(
-            transport=httpx.AsyncHTTPTransport(verify=False),
-            headers={"Authorization": f"Bearer {TOKENS['ann']}"},
-            timeout=60,
-        ) as http:
+        async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(verify=False), headers=ANN, timeout=60) as http:
             for number in range(appends):
                 text = f"{client}.{number}"
                 self.acknowledged[session, text] = await self._append(http, client, session, text)
@@ -151,3 +150,115 @@ async def test_servers_of_one_postgresql_are_killed_in_turn(
 ) -> None:
     load, stored = await stored_by(tmp_path, new_database(), 2, clients, appends, kills)
     assert is_once(load, stored, clients * appends)
+
+
+class Proxy:
+    """Passes each connection on to the next server that answers, as a proxy without affinity does."""
+
+    def __init__(self, servers: list[Server]) -> None:
+        self._ports = [httpx.URL(server.url).port for server in servers]
+        self.taken: list[int] = []
+        """The server of each connection, by its place."""
+
+    async def __call__(self, client: anyio.abc.SocketStream) -> None:
+        for turn in range(1, len(self._ports) + 1):
+            place = ((self.taken[-1] if self.taken else -1) + turn) % len(self._ports)
+            try:
+                server = await anyio.connect_tcp("127.0.0.1", self._ports[place])
+            except OSError:
+                continue
+            self.taken.append(place)
+            async with client, server, anyio.create_task_group() as tasks:
+                tasks.start_soon(self._pass, client, server, tasks.cancel_scope)
+                await self._pass(server, client, tasks.cancel_scope)
+            return
+        await client.aclose()
+
+    async def _pass(
+        self, source: anyio.abc.SocketStream, target: anyio.abc.SocketStream, scope: anyio.CancelScope
+    ) -> None:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            async for data in source:
+                await target.send(data)
+        scope.cancel()
+
+
+class Follower:
+    """Reads a stream of events, and goes on behind the last of them wherever the proxy leads to."""
+
+    def __init__(self, url: str, session: str, proxy: Proxy) -> None:
+        self._url, self._path, self._proxy = url, f"/v1/sessions/{session}/events", proxy
+        self._has_changed = anyio.Event()
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.connections = 0
+
+    @property
+    def server(self) -> int:
+        """The place of the server that was led to last."""
+        return self._proxy.taken[-1]
+
+    async def __call__(self) -> None:
+        async with httpx.AsyncClient(base_url=self._url, headers=ANN, timeout=60) as http:
+            while True:
+                headers = {"Last-Event-ID": self.events[-1][0]} if self.events else {}
+                with suppress(httpx.NetworkError, httpx.RemoteProtocolError):
+                    async with http.stream("GET", self._path, headers=headers) as answer:
+                        assert answer.status_code == 200
+                        self.connections += 1
+                        await self._read(answer)
+
+    async def _read(self, answer: httpx.Response) -> None:
+        fields: dict[str, str] = {}
+        async for line in answer.aiter_lines():
+            name, _, value = line.partition(": ")
+            fields[name] = value
+            if not line and "data" in fields:
+                self.events.append((fields["id"], json.loads(fields["data"])))
+                fields = {}
+            self._has_changed.set()
+            self._has_changed = anyio.Event()
+
+    async def until(self, entry_id: str | None, connections: int) -> None:
+        """Wait until an entry is the last that was told of, on so many connections."""
+        while self.connections < connections or (self.events and self.events[-1][1].get("entryId")) != entry_id:
+            await self._has_changed.wait()
+
+
+async def test_a_stream_of_a_killed_server_goes_on_at_another_behind_a_proxy(
+    tmp_path: Path, new_database: NewDatabase
+) -> None:
+    database = new_database()
+    async with flue_py.open(database) as store:
+        session = (await store.in_scope("ann").create_session()).id
+    with ExitStack() as stack:
+        servers = [stack.enter_context(served(tmp_path, database=database)) for _ in range(2)]
+        proxy = Proxy(servers)
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        url = f"http://127.0.0.1:{listener.extra(anyio.abc.SocketAttribute.local_port)}"
+        follower, living = Follower(url, session, proxy), {0, 1}
+
+        async def append(text: str) -> str:
+            """Append at a server that is not the one of the stream, if another lives."""
+            place = max(living, key=lambda place: place != follower.server)
+            body = {"messages": [{"role": "user", "content": text}]}
+            async with httpx.AsyncClient(base_url=servers[place].url, headers=ANN, timeout=60) as http:
+                answer = await http.post(f"/v1/sessions/{session}/messages", json=body)
+            return str(answer.json()["entryIds"][0])
+
+        async with listener, anyio.create_task_group() as tasks:
+            tasks.start_soon(listener.serve, proxy)
+            tasks.start_soon(follower)
+            await follower.until(None, 1)
+            await follower.until(await append("while it is open"), 1)
+            servers[follower.server].process.kill()
+            servers[follower.server].process.wait()
+            living.remove(follower.server)
+            await follower.until(await append("while it is cut"), 2)
+            await follower.until(await append("at the other one"), 2)
+            whole = Follower(url, session, proxy)
+            tasks.start_soon(whole)
+            await whole.until(follower.events[-1][1]["entryId"], 1)
+            tasks.cancel_scope.cancel()
+    assert follower.connections == len({*proxy.taken}) == 2
+    assert len(follower.events) == 4
+    assert follower.events == whole.events
