@@ -7,16 +7,20 @@ with, or one made of the entry's. An item that is deleted is left out by an excl
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias, cast
+from weakref import WeakKeyDictionary
 
 from msgspec import Meta, Struct, field
 
 from flue_py.adapters.items import entries_of, items_of
-from flue_py.core.context import ContextEntry
+from flue_py.core.context import ContextEntry, context_of
 from flue_py.core.entries import NewEntry
 from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.kinds import COMPACTION
+from flue_py.core.sessions import ReadStamp
+from flue_py.db.backend import Backend
 from flue_py.errors import EntryNotFound, IdempotencyConflict, InvalidArgument, SessionExists, shown
 from flue_py.providers.base import fields_of
 from flue_py.providers.openai_responses import completed
@@ -63,16 +67,56 @@ def _id_of(item: JsonObject, entry_id: str, number: int = 0) -> str:
 
 
 def _items_in(context: Sequence[ContextEntry]) -> dict[str, Item]:
+    """Return the items of a context, or of its end, by their ids."""
     items: dict[str, Item] = {}
-    for source in context:
+    # From the end, so that an id is the same whatever comes before: a history from elsewhere may have one twice.
+    for source in reversed(context):
         printed = [cast("JsonObject", item) for item in items_of(source)]
-        for number, fields in enumerate(printed):
+        for number, fields in reversed([*enumerate(printed)]):
             item_id = _id_of(fields, source.entry_id, number)
-            # A history from elsewhere may have an id twice.
             if item_id in items:
                 item_id = _id_of({**fields, "id": None}, source.entry_id, number)
             items[item_id] = Item(item_id, fields, source, len(printed) == 1)
-    return items
+    return dict(reversed(items.items()))
+
+
+class Listed(Frozen):
+    """The items of a context, and their places by id."""
+
+    stamp: ReadStamp
+    items: tuple[Item, ...]
+    places: Mapping[str, int]
+
+
+class Contexts:
+    """The conversations that were listed last: as long as nothing changes, a page of one is O(page)."""
+
+    def __init__(self) -> None:
+        self._listed: OrderedDict[int, Listed] = OrderedDict()
+
+    async def of(self, call: Call, session: Session) -> Listed:
+        """Return the items of a conversation. One point read if they are those of the last time, else O(context)."""
+        key = session.info.session_key
+        listed = self._listed.get(key)
+        stamp = None if listed is None else listed.stamp
+        read = await call.store.backend.read_context(session.info.ref, unless=stamp)
+        if listed is None or read.entries is not None:
+            context = context_of(read.entries or (), read.compaction)
+            items = _items_in(context)
+            listed = Listed(read.stamp, tuple(items.values()), {item_id: at for at, item_id in enumerate(items)})
+            self._listed.pop(key, None)
+            if sum(len(item.entry.payload) for item in context) > _MOST_CHARACTERS:
+                return listed
+            self._listed[key] = listed
+        self._listed.move_to_end(key)
+        if len(self._listed) > _MOST_LISTED:
+            self._listed.popitem(last=False)
+        return listed
+
+
+_CONTEXTS: WeakKeyDictionary[Backend, Contexts] = WeakKeyDictionary()
+_MOST_LISTED, _MOST_CHARACTERS = 16, 4_000_000
+"""How many conversations are remembered, and how long each may be."""
 
 
 def _answer_of(item_id: str, item: JsonObject) -> JsonObject:
@@ -220,19 +264,29 @@ async def create_items(call: Call, _: ItemQuery, body: NewItemsBody) -> JsonObje
 
 
 async def list_items(call: Call, query: ItemsQuery, _: None) -> JsonObject:
-    """Return a page of the items of a conversation, by default the newest first."""
-    session = await call.session()
-    items = [*_items_in(await session.build_context_entries()).values()]
-    if query.order == "desc":
-        items.reverse()
-    start = 0
-    if query.after is not None:
-        ids = [item.id for item in items]
-        if query.after not in ids:
-            raise EntryNotFound(session.id, query.after)
-        start = ids.index(query.after) + 1
-    page = [_answer_of(item.id, item.fields) for item in items[start : start + query.limit]]
-    return _list_of(page, has_more=start + query.limit < len(items))
+    """Return a page of the items of a conversation, by default the newest first. O(page), if it is not a first look."""
+    session, is_down = await call.session(), query.order == "desc"
+    if is_down and query.after is None:
+        # The newest are at the end of the context, whatever is before them.
+        newest = [*_items_in(await session.build_context_entries(limit=query.limit + 1)).values()]
+        if len(newest) > query.limit:
+            return _page_of(newest[-query.limit :][::-1], has_more=True)
+    listed = await _CONTEXTS.setdefault(call.store.backend, Contexts()).of(call, session)
+    place = None if query.after is None else listed.places.get(query.after)
+    if query.after is not None and place is None:
+        raise EntryNotFound(session.id, query.after)
+    count = len(listed.items)
+    if is_down:
+        end = count if place is None else place
+        start = max(0, end - query.limit)
+        return _page_of(listed.items[start:end][::-1], has_more=start > 0)
+    start = 0 if place is None else place + 1
+    end = min(count, start + query.limit)
+    return _page_of(listed.items[start:end], has_more=end < count)
+
+
+def _page_of(items: Sequence[Item], *, has_more: bool) -> JsonObject:
+    return _list_of([_answer_of(item.id, item.fields) for item in items], has_more=has_more)
 
 
 async def read_item(call: Call, _: ItemQuery, __: None) -> JsonObject:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -12,8 +13,13 @@ from tests.adapters.needed import needs
 
 needs("server", "starlette", "uvicorn", "httpx", "openai")
 
+import httpx
 import openai
 
+import flue_py
+from flue_py.core.context import ContextEntry
+from flue_py.server import conversations
+from flue_py.server.app import make_app
 from tests.server.serving import TOKENS, Server
 from tests.tables import inputs
 
@@ -84,6 +90,38 @@ def test_a_thousand_items_are_listed_in_pages_both_ways(client: openai.OpenAI) -
     back = [item.id for item in client.conversations.items.list(conversation.id, limit=97)]
     assert len(set(forth)) == 1_010
     assert back == forth[::-1]
+
+
+async def test_a_page_reads_what_it_shows_and_not_the_whole_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with flue_py.open(":memory:") as store:
+        session = await store.create_session()
+        await session.append_messages([{"role": "user", "content": f"m{number}"} for number in range(300)])
+        made, items_of = 0, conversations.items_of
+
+        def counted(source: ContextEntry) -> Sequence[Any]:
+            nonlocal made
+            made += 1
+            return items_of(source)
+
+        monkeypatch.setattr(conversations, "items_of", counted)
+        transport = httpx.ASGITransport(make_app(store))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+
+            async def page(**query: str) -> tuple[int, list[str], bool]:
+                before = made
+                rows = (await http.get(f"/v1/conversations/{session.id}/items", params=query)).json()
+                texts = [item["content"][0]["text"] for item in rows["data"]]
+                return made - before, [rows["last_id"], texts[0], texts[-1]], rows["has_more"]
+
+            count, (last, *texts), has_more = await page(limit="10")
+            assert (count, texts, has_more) == (11, ["m299", "m290"], True)
+            assert (await page(limit="10", after=last))[0] == 300
+            count, (last, *texts), has_more = await page(limit="100", after=last)
+            assert (count, texts, has_more) == (0, ["m289", "m190"], True)
+            assert await page(order="asc", limit="100") == (0, [ANY, "m0", "m99"], True)
+            await session.append_message({"role": "user", "content": "m300"})
+            count, (_, *texts), has_more = await page(order="asc", limit="100", after=last)
+            assert (count, texts, has_more) == (301, ["m191", "m290"], True)
 
 
 def test_an_item_that_is_deleted_is_neither_listed_nor_sent_and_stays_in_the_history(
