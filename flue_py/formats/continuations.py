@@ -12,13 +12,11 @@ from hashlib import sha256
 from itertools import count
 from uuid import uuid5
 
-from msgspec.structs import replace
-
 from flue_py.core.entries import from_microseconds
 from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.formats.kit import FILE, Continuation, Exported, SessionTree, id_elsewhere, iso_time, json_line
 from flue_py.providers import lists
-from flue_py.providers.base import Leftovers, blocks_of, fields_of, listed, objects_in
+from flue_py.providers.base import Leftovers, blocks_of, fields_of, listed, objects_in, only
 from flue_py.providers.openai_chat import arguments_from_text
 
 _STEP_US = 1_000
@@ -28,10 +26,17 @@ _UNKNOWN_MODEL = "unknown"
 
 
 def _exported(
-    name: str, rows: list[JsonObject], place: str, session: SessionTree, left: Leftovers, *commands: tuple[str, ...]
+    name: str,
+    rows: list[JsonObject],
+    place: str,
+    session: SessionTree,
+    left: Leftovers,
+    *commands: tuple[str, ...],
+    beside: Mapping[str, JsonObject] | None = None,
 ) -> Exported:
+    texts = {path: f"{json_line(value)}\n" for path, value in (beside or {}).items()}
     text = "".join(f"{json_line(row)}\n" for row in rows)
-    continuation = Continuation(place, commands, session.info.cwd)
+    continuation = Continuation(place, commands, session.info.cwd, texts)
     return Exported(name, text, left.notes(), is_rows=True, continuation=continuation)
 
 
@@ -379,7 +384,30 @@ def export_kimi(session: SessionTree) -> Exported:
     name_of_folder = re.sub(r"[^A-Za-z0-9._-]", "-", folder.rpartition("/")[2])[:60]
     digest = sha256(folder.encode(errors="replace")).hexdigest()[:12]
     place = f"~/.kimi-code/sessions/wd_{name_of_folder}_{digest}/{name}/agents/main/wire.jsonl"
-    exported = _exported("kimi", rows, place, session, left, ("kimi", "-S", name))
-    assert exported.continuation is not None
-    beside = {"../../state.json": json_line(about) + "\n"}
-    return replace(exported, continuation=replace(exported.continuation, beside=beside))
+    return _exported("kimi", rows, place, session, left, ("kimi", "-S", name), beside={"../../state.json": about})
+
+
+# Mistral Vibe: a row for each message, as version 2 wrote them: later ones take such a session over to resume it.
+
+
+def export_mistral_vibe(session: SessionTree) -> Exported:
+    """Return a session as Mistral Vibe resumes it. O(entries)."""
+    left, own_id, start = Leftovers(), str(id_elsewhere(session)), session.info.active_us
+    rows: list[JsonObject] = []
+    names: dict[JsonValue, JsonValue] = {}
+    for message, text, pictures, has_failed in _chat(session, left):
+        names |= {call["id"]: call["name"] for call in _calls(message)}
+        named: JsonObject = {"name": names.get(message["tool_call_id"])} if message["role"] == "tool" else {}
+        rows.append({**only(message, "role", "tool_calls", "tool_call_id"), "content": text, **named})
+        if has_failed:
+            left.note("that a tool failed", message)
+        if pictures:
+            left.note("pictures, with which the program resumes no session", message)
+    title = session.info.title or session.info.auto_title
+    about: JsonObject = {"session_id": own_id, "title": title, "username": "flue-py", "total_messages": len(rows)}
+    about |= {"title_source": "auto" if session.info.title is None else "manual"}
+    about |= {"start_time": iso_time(start), "end_time": iso_time(start), "git_commit": None, "git_branch": None}
+    about["environment"] = {"working_directory": session.info.cwd or "/"}
+    place = f"~/.vibe/logs/session/session_{own_id}_{own_id[:8]}/messages.jsonl"
+    command = ("vibe", "--resume", own_id)
+    return _exported("mistral-vibe", rows, place, session, left, command, beside={"meta.json": about})

@@ -1,4 +1,4 @@
-"""Sessions of Mistral Vibe: its unified store."""
+"""Sessions of Mistral Vibe: its unified store, and the files of version 2."""
 
 from __future__ import annotations
 
@@ -17,8 +17,17 @@ from flue_py.core.sessions import made_id
 from flue_py.core.usage import PaidCall, call_of, read_reported
 from flue_py.errors import UnreadableFile
 from flue_py.formats import kit
-from flue_py.formats.gathered import SESSION, GatheredReader, gathered_row, object_beside, read_beside, states_of
-from flue_py.providers.base import fields_of, listed, only
+from flue_py.formats.gathered import (
+    SESSION,
+    GatheredReader,
+    gathered_row,
+    lines_of,
+    object_beside,
+    read_beside,
+    states_of,
+)
+from flue_py.providers.base import blocks_of, fields_of, listed, only
+from flue_py.providers.openai_chat import message_from_chat
 
 # A session is a folder. CURRENT names the generation that counts; its manifest names the chunks that hold the messages
 # of the context. The generation before it is there as well: each is a list, and a path of the tree.
@@ -30,12 +39,14 @@ LIST, ITEM = "list", "item"
 
 _BEGINNING = re.compile(rb'\s*\{[^{}]{0,2000}"store_format": ?"mistral\.vibe\.unified-session-store/')
 _NAME = re.compile(r"[0-9a-f]{16,128}")
-_READ = ("role", "content", "tool_call_id", "name")
+_READ = ("role", "content", "tool_call_id", "tool_calls", "reasoning_content")
+_OF_VERSION_2 = re.compile(r"[/\\]session_[^/\\]*_[0-9a-f]{8}[/\\]messages\.jsonl$")
 
 
 def looks_like_mistral_vibe(head: bytes, path_name: str = "") -> bool:
     """Return whether the beginning of a file may be the one that names the current generation of a session."""
-    return bool(_BEGINNING.match(head.removeprefix(b"\xef\xbb\xbf")))
+    start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    return bool(_BEGINNING.match(start)) or (start.startswith(b"{") and bool(_OF_VERSION_2.search(path_name)))
 
 
 def beside_mistral_vibe(path: Path) -> JsonValue:
@@ -46,6 +57,14 @@ def beside_mistral_vibe(path: Path) -> JsonValue:
 def gather_mistral_vibe(path: Path) -> Generator[bytes, None, None]:
     """Yield a row about a session, and the messages of each generation, the current one last."""
     folder, current = path.absolute().parent, object_beside(path)
+    if _OF_VERSION_2.search(str(path.absolute())):
+        meta = object_beside(folder / "meta.json")
+        current = {"session_id": meta.get("session_id")}
+        yield gathered_row(SESSION, {"file": path.name, "current": current, "meta": meta})
+        yield gathered_row(LIST, {})
+        for line in lines_of(path):
+            yield from _items(b'[{"message":%s}]' % line.strip()) if line.strip() else ()
+        return
     name = kit.one_text(current.get("generation")) or ""
     older = sorted(place.name for place in folder.glob("generations/*") if place.name != name)
     newest = object_beside(folder / f"generations/{name}/projection-state.json") if _NAME.fullmatch(name) else {}
@@ -93,19 +112,28 @@ class _Reading(Struct):
         notes.merged += key in self.placed
         # The same list gives the same ids, whichever generation it is of.
         self.chain.linked = self.chain.leaf or ""
-        extra = {**without(item, "message"), **without(value, *_READ), **extra}
+        extra = {**without(item, "message"), **without(value, *_READ, "name", "images"), **extra}
         self.chain.leaf = self.placed[key] = self.placed.get(key) or self.chain.add(entry, row.line, beside=extra)
 
 
 def _message(value: JsonObject) -> JsonObject:
-    """Return a message of the store as one of ours."""
+    """Return a message of the store, or of version 2, as one of ours."""
     content = value.get("content")
-    parts = [_part(part) for part in content] if isinstance(content, list) else content
+    if not isinstance(content, list):
+        message = message_from_chat(only(value, *_READ), {str(value.get("tool_call_id")): str(value.get("name"))})
+        pictures = [_picture(fields_of(picture)) for picture in listed(value.get("images"))]
+        return {**message, "content": [*blocks_of(message.get("content")), *pictures]} if pictures else message
+    parts: list[JsonValue] = [_part(part) for part in content]
     if value.get("role") != "tool":
         return {"role": value.get("role"), "content": parts}
-    message: JsonObject = {"role": "toolResult", "toolCallId": value.get("tool_call_id"), "content": parts}
+    message = {"role": "toolResult", "toolCallId": value.get("tool_call_id"), "content": parts}
     is_error = value.get("outcome") not in (None, "success")
     return {**message, "toolName": value.get("name"), **({"isError": True} if is_error else {})}
+
+
+def _picture(picture: JsonObject) -> JsonValue:
+    data = fields_of(picture.get("source")).get("data")
+    return picture if data is None else {"type": "image", "data": data, "mimeType": picture.get("mime_type")}
 
 
 def _part(value: JsonValue) -> JsonValue:

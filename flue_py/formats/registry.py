@@ -374,7 +374,7 @@ _PROGRAMS = (
     _ours("openhands", "gather beside", None, ("base_state.json",), ("~/.openhands/conversations",)),
     _resumed(_ours("copilot-cli", "before beside", places=("~/.copilot/session-state",))),
     _resumed(_database("opencode", _in(_DATA, "opencode", "kilo"), ".json", functions=_OPENCODE)),
-    _ours("mistral-vibe", "gather beside", None, ("CURRENT",), ("~/.vibe/logs/session/unified",)),
+    _resumed(_ours("mistral-vibe", "gather beside", None, ("CURRENT", "messages.jsonl"), ("~/.vibe/logs/session",))),
     _database("crush", ("~/.crush", "~/.local/share/crush", "~/.opencode")),
     _ours("cursor-cli", "gather beside", None, ("store.db",), _CURSOR_PLACES),
     _ours("droid", "before beside", places=("~/.factory/sessions",)),

@@ -19,6 +19,7 @@ from tests.checks import raises
 from tests.formats.transcripts import all_seen, import_file, rows_are_accounted_for
 from tests.programs.made import unpack
 from tests.tables import inputs
+from tests.values import existing
 
 CALL = 1020
 """The tokens of each call, but for one of 40,020."""
@@ -110,3 +111,27 @@ async def test_chunks_that_are_damaged_missing_or_elsewhere_cost_their_messages_
         )
         await raises(UnreadableFile, import_file(store, current), match=r"it has no id; nothing was imported$")
     assert beside_mistral_vibe(Path("/CURRENT")) == {}
+
+
+async def test_a_session_of_version_2_is_read_with_thoughts_calls_and_pictures(tmp_path: Path) -> None:
+    file = tmp_path / "session_20260102_030405_0199aaaa/messages.jsonl"
+    called = {"id": "c1", "function": {"name": "read_file", "arguments": '{"path": "a.txt"}'}}
+    picture = {"source": {"kind": "inline", "data": "AAAA"}, "alias": "a", "mime_type": "image/png"}
+    rows = [
+        {"role": "user", "content": "Look.", "images": [picture], "message_id": "m1"},
+        {"role": "assistant", "content": "So.", "reasoning_content": "Hm.", "tool_calls": [called]},
+        {"role": "tool", "tool_call_id": "c1", "name": "read_file", "content": "AAA"},
+    ]  # fmt: skip
+    file.parent.mkdir()
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"role": "assist')
+    about = {"session_id": "0199aaaa-1", "title": "A", "environment": {"working_directory": "/w"}}
+    (file.parent / "meta.json").write_text(json.dumps(about))
+    async with flue_py.open(":memory:") as store:
+        report = await import_file(store, file)
+        (session,) = [existing(await store.get_session("0199aaaa-1"))]
+        user, answer, result = await session.build_context()
+    assert (report.format, session.info.cwd, len(report.skipped)) == ("mistral-vibe", "/w", 1)
+    assert user["content"][1] == {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+    assert [part["type"] for part in answer["content"]] == ["thinking", "text", "toolCall"]
+    assert answer["content"][2]["arguments"] == {"path": "a.txt"}
+    assert (result["toolCallId"], result["content"]) == ("c1", "AAA")

@@ -47,6 +47,10 @@ def texts_in(messages: Sequence[Any]) -> list[str]:
     return [text for message in messages for text in _texts(message)]
 
 
+WITHOUT_PICTURES = ("mistral-vibe",)
+"""The programs that a picture keeps from going on with a session: it is left out, and named."""
+
+
 _OWN = ("text", "data", "image_url", "url", "name", "arguments")
 _INSIDE = ("content", "tool_calls", "function", "parts", "output", "source", "functionResponse", "response")
 
