@@ -5,8 +5,9 @@ from __future__ import annotations
 import hmac
 import logging
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from functools import partial
 from hashlib import sha256
 from importlib.metadata import version
@@ -285,6 +286,9 @@ class Streams:
         self.open = 0
         self.woken = anyio.Event()
         self._lists: dict[str | None, page.Listing] = {}
+        self._followed: Counter[str] = Counter()
+        self._states: dict[str, object] = {}
+        self._reading = anyio.Lock()
         # So that requests do not wait behind the looks of all streams.
         self.looks = anyio.Semaphore(_LOOKS_AT_ONCE)
         self._watch = anyio.Lock()
@@ -304,6 +308,36 @@ class Streams:
         self.woken.set()
         self.woken = anyio.Event()
         self._lists.clear()
+        self._states = {}
+
+    @contextmanager
+    def following(self, session_id: str) -> Iterator[None]:
+        """Count a stream of this session, while it is open."""
+        self._followed[session_id] += 1
+        try:
+            yield
+        finally:
+            self._followed[session_id] -= 1
+            self._followed += Counter()
+
+    async def state_of(self, backend: Backend, session_id: str) -> object:
+        """Return what the events of a session come from, which is read once after a commit for all streams.
+
+        If it is as it was, nothing has happened to the session.
+        """
+        async with self._reading:
+            states, woken = self._states, self.woken
+            if not states:
+                ids = [*self._followed]
+                rows = await backend.get_sessions(ids)
+                budgets = await backend.list_budgets(scope=None, after=None, limit=_MOST_BUDGETS)
+                states = {row.id: (row, [each for each in budgets if each.session_id == row.id]) for row in rows if row}
+                if len(budgets) == _MOST_BUDGETS:
+                    # There are others, which are read by each stream.
+                    states = {}
+                if woken is self.woken:
+                    self._states = states
+            return states.get(session_id, object())
 
     async def list_of(self, call: Call) -> page.Listing:
         """Return the list of sessions, made once after a commit for all pages of a tenant."""
@@ -326,6 +360,7 @@ class Streams:
 
 _LOOKS_AT_ONCE = 4
 _LOOKS_A_SECOND = 2_000
+_MOST_BUDGETS = 1_000
 _REST_SECONDS = 0.02
 """How long the watcher rests after a commit, and longer if so many streams cannot look within that time."""
 
@@ -352,18 +387,22 @@ class EventStream(StreamingResponse):
             self._streams.open -= 1
 
 
-async def _news(streams: Streams, looking: Looking) -> AsyncGenerator[SessionEvent | None, None]:
+async def _news(call: Call, streams: Streams, looking: Looking) -> AsyncGenerator[SessionEvent | None, None]:
     """Yield the events as they come, and None whenever none has come for a while."""
     woken = streams.woken
     # The first look may bring a long history, and is as slow as its reader.
     async with aclosing(looking.look()) as events:
         async for event in events:
             yield event
+    state: object = None
     while True:
         if not await streams.wait(woken):
             yield None
             continue
         woken = streams.woken
+        if (now := await streams.state_of(call.store.backend, call.session_id)) == state:
+            continue
+        state = now
         async with streams.looks:
             news = [event async for event in looking.look()]
         for event in news:
@@ -375,19 +414,20 @@ async def _news(streams: Streams, looking: Looking) -> AsyncGenerator[SessionEve
 _CONNECTED, _NOTHING_NEW = b": connected\n\n", b": nothing new\n\n"
 
 
-async def _event_lines(looking: Looking, streams: Streams) -> AsyncGenerator[bytes, None]:
+async def _event_lines(call: Call, streams: Streams, looking: Looking) -> AsyncGenerator[bytes, None]:
     """Yield the events of a session behind the one that the reader saw last, until it is deleted."""
     yield _CONNECTED
-    news = _news(streams, looking)
-    async with aclosing(news):
-        async for event in news:
-            if event is None:
-                yield _NOTHING_NEW
-                continue
-            data = msgspec.json.encode(views.event_row(event))
-            yield b"id: %b\nevent: %b\ndata: %b\n\n" % (quote(event.id).encode(), event.type.encode(), data)
-            if event.type == "session_deleted":
-                return
+    news = _news(call, streams, looking)
+    with streams.following(call.session_id):
+        async with aclosing(news):
+            async for event in news:
+                if event is None:
+                    yield _NOTHING_NEW
+                    continue
+                data = msgspec.json.encode(views.event_row(event))
+                yield b"id: %b\nevent: %b\ndata: %b\n\n" % (quote(event.id).encode(), event.type.encode(), data)
+                if event.type == "session_deleted":
+                    return
 
 
 async def _stream(call: Call, streams: Streams, request: Request) -> Response:
@@ -397,7 +437,7 @@ async def _stream(call: Call, streams: Streams, request: Request) -> Response:
     if after and not seen_by(after).sessions.knows(session.id):
         raise InvalidArgument("Last-Event-ID: this is no event of this session; leave it out to begin at the first")
     looking = Looking(call.store.backend, [session.id], call.store.scope, seen_by(after))
-    return _opened(streams, call, _event_lines(looking, streams), request)
+    return _opened(streams, call, _event_lines(call, streams, looking), request)
 
 
 async def _list_lines(call: Call, streams: Streams, seen: str) -> AsyncGenerator[bytes, None]:

@@ -126,3 +126,30 @@ async def test_the_list_is_made_once_after_a_commit_for_all_who_see_the_same(mon
         tasks.cancel_scope.cancel()
         assert 2 <= lists.count("ann") <= wakes + 1
         assert 2 <= lists.count("bob") <= wakes + 1
+
+
+async def test_a_commit_is_looked_into_by_those_alone_whom_it_concerns(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[str] = []
+    get_session = Backend.get_session
+
+    async def looked(backend: Backend, session_id: str, scope: str | None = None) -> Any:
+        looks.append(session_id)
+        return await get_session(backend, session_id, scope)
+
+    async with flue_py.open(":memory:") as store, anyio.create_task_group() as tasks:
+        busy, idle = await store.create_session(), await store.create_session()
+        app = make_app(store)
+        readers = {session.id: Reader(app, events_of(session)) for session in (busy, idle)}
+        for reader in readers.values():
+            await tasks.start(reader)
+            await reader.until("session_created")
+        monkeypatch.setattr(Backend, "get_session", looked)
+        for number in range(20):
+            await busy.append_message({"role": "user", "content": str(number)})
+            await readers[busy.id].until("turn_start")
+        # After the first commit everybody looks.
+        assert looks.count(idle.id) < 5
+        assert looks.count(busy.id) >= 20
+        await store.delete_session_tree(idle)
+        await readers[idle.id].until("session_deleted")
+        tasks.cancel_scope.cancel()
