@@ -47,7 +47,8 @@ async def leased(store: Store, session: Session) -> AsyncIterator[None]:
 
 async def _take(store: Store, session: Session) -> Claim:
     while True:
-        info = await stored_row(session)
+        # Whoever had the lease before has moved the leaf: the run builds on the session as it is stored now.
+        info = await session.refresh()
         before = Claim.from_json(info.metadata.get(LEASE))
         if before is not None and before.holds(session.id, _now()):
             raise SessionInUse(

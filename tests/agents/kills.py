@@ -11,6 +11,8 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,20 +78,35 @@ def killed_at(number: int) -> None:
     Journal._commit = counted  # type: ignore[method-assign]
 
 
-def attempt(folder: Path, number: int) -> bool:
-    """Make the run in a child that is killed at a commit; return whether it ended by itself."""
+def attempt(work: Callable[[], Coroutine[Any, Any, str]], *kills: Callable[[], object]) -> list[str | None]:
+    """Do work in a child for each kill, at the same time; return their answers or errors, None for one that was killed.
+
+    ``kills`` are called in the children, and have them killed later.
+    """
+    children = [_begun(work, kill) for kill in kills]
+    answers = []
+    for child, answer_file in children:
+        with open(answer_file) as pipe:
+            answer = pipe.read()
+        _, status = os.waitpid(child, 0)
+        answers.append(answer if os.WIFEXITED(status) else None)
+    return answers
+
+
+def _begun(work: Callable[[], Coroutine[Any, Any, str]], kill: Callable[[], object]) -> tuple[int, int]:
+    reading, writing = os.pipe()
     child = os.fork()
-    if child == 0:
-        killed_at(number)
-        try:
-            assert asyncio.run(run(folder)) == "Paid."
-        except BaseException as error:  # noqa: BLE001 - the child has nobody to tell but its parent's terminal
-            print(repr(error), *getattr(error, "__notes__", ()), file=sys.stderr, flush=True)
-            os._exit(1)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) == 0
-    return os.WIFEXITED(status)
+    if child:
+        os.close(writing)
+        return child, reading
+    os.close(reading)
+    kill()
+    try:
+        answer = asyncio.run(work())
+    except BaseException as error:  # noqa: BLE001 - the child has nobody to tell but its parent
+        answer = f"{type(error).__name__}: {error}"
+    os.write(writing, answer.encode())
+    os._exit(0)
 
 
 async def state(folder: Path) -> dict[str, Any]:
@@ -118,13 +135,13 @@ def main(root: Path) -> None:
     (root / "whole").mkdir()
     asyncio.run(run(root / "whole"))
     print(json.dumps(asyncio.run(state(root / "whole"))), flush=True)
-    number, is_over = 0, False
-    while not is_over:
+    number, answer = 0, None
+    while answer is None:
         folder = root / str(number)
         folder.mkdir()
-        is_over = attempt(folder, number)
-        if not is_over:
-            assert attempt(folder, -1)
+        work = partial(run, folder)
+        [answer] = attempt(work, partial(killed_at, number))
+        assert answer == "Paid." or attempt(work, partial(killed_at, -1)) == ["Paid."]
         print(json.dumps(asyncio.run(state(folder))), flush=True)
         number += 1
 

@@ -32,7 +32,11 @@ from flue_py.agents.lease import LEASE
 from flue_py.agents.recorded import MAY_HAVE_RUN
 from flue_py.errors import BudgetExceeded, InvalidArgument, LeafConflict, SessionInUse
 from flue_py.sessions.handle import stored_row
+from tests.agents import coding
+from tests.models.servers import provider
 from tests.tables import inputs
+
+OPENAI, ANTHROPIC = ("openai-chat:gpt-5", "/v1"), ("anthropic:claude-sonnet-5", "")
 
 
 class Script:
@@ -169,6 +173,45 @@ def test_a_run_that_is_killed_at_any_commit_repeats_nothing_that_must_not_be(tmp
         assert len(state["said"]) == len(whole["said"])
         assert len(effects) == 2 or unlike
     assert any(row[2] == MAY_HAVE_RUN for state in killed for row in state["said"])
+
+
+@pytest.mark.parametrize(
+    ("model", "path", "step"),
+    [
+        (*OPENAI, 150),
+        (*ANTHROPIC, 150),
+        pytest.param(*OPENAI, 5, marks=pytest.mark.thorough),
+        pytest.param(*ANTHROPIC, 5, marks=pytest.mark.thorough),
+    ],
+)
+def test_a_coding_task_that_is_killed_at_any_await_ends_as_undisturbed_in_one_of_two_processes(
+    model: str, path: str, step: int, tmp_path: Path
+) -> None:
+    needs("agents", "openai", "anthropic")
+    with provider(coding.scripted) as server:
+        place = [tmp_path, model, f"{server.url}{path}", str(step // 2), str(step)]
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.agents.coding", *place], check=True, stdout=subprocess.PIPE, text=True
+        )
+    whole, *killed = map(json.loads, done.stdout.splitlines())
+    assert (whole["files"], whole["effects"]) == (coding.MENDED, ["begun", "done"])
+    assert len(killed) > 2
+    for state in killed:
+        assert (state["files"], state["problems"]) == (whole["files"], [])
+        assert coding.DONE in state["answers"]
+        assert [answer for answer in state["answers"] if answer != coding.DONE and "SessionInUse" not in answer] == []
+        assert len(state["effects"]) == len(set(state["effects"]))
+        lost = [row[1] for row in state["said"] if row[2] == MAY_HAVE_RUN]
+        # Each call that may have run was made by its model once more, or is one that nobody may make twice.
+        again = [call_id for call_id in lost if not call_id.startswith("n")]
+        assert len(state["said"]) == len(whole["said"]) + 2 * len(again)
+        assert state["paid"] == [whole["paid"][0] // 5 * (5 + len(again)), whole["paid"][1] // 5 * (5 + len(again))]
+        if not lost:
+            # Results of one answer are stored as they come.
+            assert (sorted(map(str, state["said"])), state["effects"]) == (
+                sorted(map(str, whole["said"])),
+                whole["effects"],
+            )
 
 
 @inputs(
@@ -412,6 +455,7 @@ async def test_a_second_run_of_a_session_is_told_and_a_run_elsewhere_that_ended_
         assert results(result.all_messages()) == [("told", "success")]
         session = await store.open_session("c")
         assert session.metadata[LEASE] is None
+        behind = await other.open_session("c")
 
         async def lose() -> str:
             # As if this were another machine, which has said nothing for long.
@@ -424,3 +468,6 @@ async def test_a_second_run_of_a_session_is_told_and_a_run_elsewhere_that_ended_
             await recorded(store, Script([call("lose", "b")]), [lose]).run("Go on.", conversation_id="c")
         taken = ["user", "assistant", "agents.tool_call", "agents.taken_over", "toolResult", "user", "assistant"]
         assert (await kinds(await store.open_session("c")))[-7:] == taken
+        # A run builds on the session as it is stored, whatever its handle saw last.
+        late = Agent(Script(said("Here.")).model, capabilities=[Recorded(other, behind)])
+        assert (await late.run("And now?")).output == "Here."

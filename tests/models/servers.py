@@ -6,7 +6,7 @@ Bodies of answers and errors are in the shapes that the providers document, erro
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -58,16 +58,20 @@ class Provider:
 
 
 @contextmanager
-def provider() -> Iterator[Provider]:
-    """Yield a running server; at the end it is closed, whatever its requests wait for."""
+def provider(scripted: Callable[[str, dict[str, Any]], Answer] | None = None) -> Iterator[Provider]:
+    """Yield a running server; at the end it is closed, whatever its requests wait for.
+
+    It answers the next of its answers, or whatever ``scripted`` returns for a path and a body.
+    """
     state = Provider()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            state.asked.append((self.path, json.loads(body)))
+            asked = self.path, json.loads(body)
+            state.asked.append(asked)
             state.headers.append({name.lower(): value for name, value in self.headers.items()})
-            answer = state.answers.pop(0)
+            answer = state.answers.pop(0) if scripted is None else scripted(*asked)
             state.reached.set()
             if answer.hangs:
                 state.over.wait()

@@ -1,0 +1,146 @@
+"""A coding task that is killed at an await: `python -m tests.agents.coding FOLDER MODEL URL FIRST STEP`.
+
+Child N is killed at its N-th await, for N of FIRST, FIRST + STEP, ... until one is not reached. Then two processes make
+the same run at once. What is printed says how these ended, and what files and session have: first of a run that nobody
+kills. The provider at URL answers by `scripted`, so that it does not matter who asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic_ai import Agent
+
+import flue_py
+from flue_py.agents import Recorded
+from flue_py.agents.tools import FolderTools
+from flue_py.db.folder import Folder
+from flue_py.models import client_of
+from tests.agents.kills import attempt, state
+from tests.models.servers import KEY, Answer, completion, message
+
+FILES = {"app.py": "print('helo')\n", "README.md": "It prints helo.\n"}
+MENDED = {name: text.replace("helo", "hello") for name, text in FILES.items()}
+DONE = "It prints hello."
+_PLAN: list[dict[str, tuple[str, dict[str, Any]]]] = [
+    {"r1": ("read", {"path": "app.py"}), "n1": ("note", {"line": "begun"})},
+    {"w1": ("write", {"path": "app.py", "text": "print('hello')\n"})},
+    {"e1": ("edit", {"path": "README.md", "old": "helo", "new": "hello"})},
+    {"n2": ("note", {"line": "done"})},
+]
+_REPEATED = ("w1", "e1")
+"""The calls that the model makes once more if they may have run: that does no harm."""
+
+
+def scripted(path: str, body: dict[str, Any]) -> Answer:
+    """Return the next answer of the task, by what a request has."""
+    results = dict(_results(body["messages"]))
+    for number, calls in enumerate(_PLAN):
+        lost = [name for name in calls if name in _REPEATED and "may have run" in results.get(name, "")]
+        again = {f"{name}again": calls[name] for name in lost}
+        for wanted in (calls, again):
+            if wanted.keys() - results:
+                return _answer(path, f"{number}{'again' if wanted is again else ''}", wanted)
+    return _answer(path, "last", {})
+
+
+def _results(messages: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    results = [(sent["tool_call_id"], str(sent["content"])) for sent in messages if sent["role"] == "tool"]
+    for sent in messages:
+        parts = sent["content"] if isinstance(sent["content"], list) else []
+        results += [(part["tool_use_id"], str(part["content"])) for part in parts if part["type"] == "tool_result"]
+    return results
+
+
+def _answer(path: str, name: str, calls: dict[str, tuple[str, dict[str, Any]]]) -> Answer:
+    if path.endswith("/messages"):
+        used = [
+            {"type": "tool_use", "id": call_id, "name": tool, "input": arguments}
+            for call_id, (tool, arguments) in calls.items()
+        ]
+        whole = (
+            message(None, content=used, stop_reason="tool_use", id=f"msg_{name}")
+            if calls
+            else message(DONE, id="msg_last")
+        )
+        return Answer(whole)
+    functions = [
+        {"id": call_id, "type": "function", "function": {"name": tool, "arguments": json.dumps(arguments)}}
+        for call_id, (tool, arguments) in calls.items()
+    ]
+    if not calls:
+        return Answer(completion(DONE))
+    return Answer(completion(None, message={"tool_calls": functions}, finish_reason="tool_calls", id=f"chat-{name}"))
+
+
+async def run(folder: Path, model: str, url: str) -> str:
+    """Make the run once."""
+    repository = folder / "repository"
+    async with flue_py.open(folder / "a.db") as store:
+        session = await store.open_session("bills", mode="get_or_create")
+
+        async def note(line: str) -> str:
+            with (folder / "effects").open("a") as file:
+                file.write(line + "\n")
+            return "noted"
+
+        agent = Agent(
+            client_of(model, {"api_key": KEY, "base_url": url}),
+            name="coder",
+            model_settings={"max_tokens": 1_000},
+            tools=[note],
+            toolsets=[FolderTools(session, Folder(repository)).toolset()],
+            capabilities=[Recorded(store, session, files=repository)],
+        )
+        return (await agent.run("Mend the spelling.", conversation_id=session.id, run_id="job-1")).output
+
+
+def killed_at(number: int) -> None:
+    """Have this process killed as a task or a callback of its event loop begins or goes on for the n-th time."""
+    go_on: Any = asyncio.events.Handle._run
+    passed = 0
+
+    def counted(self: asyncio.Handle) -> None:
+        nonlocal passed
+        if passed == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        passed += 1
+        go_on(self)
+
+    asyncio.events.Handle._run = counted  # type: ignore[attr-defined]
+
+
+def begun(folder: Path) -> Path:
+    (folder / "repository").mkdir(parents=True)
+    for name, text in FILES.items():
+        (folder / "repository" / name).write_text(text)
+    return folder
+
+
+def ended(folder: Path, answers: list[str | None]) -> str:
+    files = {name: (folder / "repository" / name).read_text() for name in FILES}
+    return json.dumps({**asyncio.run(state(folder)), "files": files, "answers": answers})
+
+
+def main(root: Path, model: str, url: str, start: int, step: int) -> None:
+    whole = begun(root / "whole")
+    print(ended(whole, [asyncio.run(run(whole, model, url))]), flush=True)
+    number, answer = start, None
+    while answer is None:
+        folder = begun(root / str(number))
+        work = partial(run, folder, model, url)
+        [answer] = attempt(work, partial(killed_at, number))
+        answers = [answer] if answer is not None else attempt(work, partial(killed_at, -1), partial(killed_at, -1))
+        print(ended(folder, answers), flush=True)
+        number += step
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
