@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 from alembic import context, util
 
 from flue_py.cli import DEFAULT_DATABASE
-from flue_py.db.migrate import migrate_with, named_dialect
+from flue_py.db.migrate import migrate_with, named_dialect, transaction_on
+from flue_py.db.ops import documents
+from flue_py.db.ops.chain import chain_anew
+from flue_py.db.ops.seals import all_anew
 from flue_py.db.schema import LOCK_STATEMENT, format_at, rename_unreleased, stamp_statements
 from flue_py.db.tables import metadata
 from flue_py.errors import FlueError
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 config = context.config
+
+CHAINED = "0003"
+"""The revision from which on digests cover their parents' and their fields, and sessions have heads and seals."""
 
 
 def place() -> str:
@@ -92,8 +98,20 @@ def run_on(connection: Connection, schema: str | None) -> None:
         version_table_schema=schema,
         on_version_apply=note_format,
     )
+    migration = context.get_context()
+    before = migration.get_current_revision() or ""
     with context.begin_transaction():
         context.run_migrations()
+        if before < CHAINED <= (migration.get_current_revision() or ""):
+            compute_digests(connection)
+
+
+def compute_digests(connection: Connection) -> None:
+    """Check each entry by the digest of its payload, and compute the digests, heads and seals of today's format."""
+    with transaction_on(connection) as tx:
+        chain_anew(tx, of_payloads=True)
+        all_anew(tx)
+        documents.seal_anew(tx)
 
 
 def refuse_stamp(*, step: MigrationInfo, **_: object) -> None:

@@ -221,10 +221,14 @@ def relation_names() -> frozenset[str]:
 
 def rename_unreleased(connection: Connection, schema: str | None) -> None:
     """Let alembic find its way from a store of the first format that was made before the first release."""
-    if not sqlalchemy.inspect(connection).has_table("alembic_version", schema=schema):
+    there = sqlalchemy.inspect(connection).get_table_names(schema=schema)
+    if not {"alembic_version", "flue_store"} <= {*there}:
         return
     versions = sqlalchemy.table("alembic_version", sqlalchemy.column("version_num"), schema=schema)
-    rename = sqlalchemy.update(versions).where(versions.c.version_num == UNRELEASED)
+    stamps = sqlalchemy.table("flue_store", sqlalchemy.column("name"), sqlalchemy.column("value"), schema=schema)
+    stamp = sqlalchemy.select(stamps.c.value).where(stamps.c.name == "format").scalar_subquery()
+    # A migration of a later format may have that name, too.
+    rename = sqlalchemy.update(versions).where(versions.c.version_num == UNRELEASED, stamp == FIRST_FORMAT)
     connection.execute(rename.values(version_num=REVISIONS[FIRST_FORMAT]))
 
 

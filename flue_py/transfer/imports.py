@@ -915,7 +915,7 @@ class _FileImport:
         if first_part and not taken and session.info.entry_count and not (part.may_overlap or part.is_rewritten):
             raise errors.UnreadableFile(
                 f"{self._path.name} and session {session.id!r} have no entry in common: the file was rewritten with "
-                f"new ids (pi does so when it takes over an old version); {_ANEW}"
+                f"new ids (as pi does with an old version), or the id is that of another file; {_ANEW}"
             )
         leaf = target.stands_for(_last(part.leaves)) if follows and part.leaves else session.leaf_id
         added = {str(entry.id) for entry in missing}

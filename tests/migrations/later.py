@@ -79,7 +79,7 @@ def install(folder: Path, replace: Callable[[object, str, object], None] = setat
     replace(ddl, "HEAD", REVISION)
     for module in (ddl, backend, read_only, postgres_format, salvaging):
         replace(module, "FORMAT_VERSION", LATER_FORMAT)
-    replace(shapes, "_ADDED", {**shapes._ADDED, "sessions": {"colour": None}})
+    replace(shapes, "_ADDED", {**shapes._ADDED, "sessions": {**shapes._ADDED["sessions"], "colour": None}})
     _forget()
 
 

@@ -292,6 +292,16 @@ def test_a_store_of_before_the_first_release_in_its_format_is_upgraded_as_well(f
     assert (stamp(first), version_of(first)) == (FORMAT_VERSION, ddl.HEAD)
 
 
+def test_a_later_revision_may_have_the_name_of_before_the_first_release(first: Path) -> None:
+    with closing(sqlite3.connect(first)) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = ?", (ddl.UNRELEASED,))
+        connection.commit()
+    restamp(first, FIRST_FORMAT + 1)
+    with pytest.raises(CorruptStore, match=f"cannot be run .*{ddl.UNRELEASED}"):
+        migrate.open_file(first, "full", 5)
+    assert (stamp(first), version_of(first)) == (FIRST_FORMAT + 1, ddl.UNRELEASED)
+
+
 def test_a_newer_format_is_refused_before_any_write(current: Path, tmp_path: Path) -> None:
     with later_version(tmp_path / "migrations"):
         migrate.open_file(current, "full", 5).close()

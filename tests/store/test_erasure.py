@@ -9,19 +9,31 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from sqlalchemy import Text
 
 import flue_py
 from flue_py.core import erasure
 from flue_py.core.erasure import Needles
+from flue_py.db import secrets
 from flue_py.db.ops import erase
 from flue_py.db.sql import statement
 from flue_py.db.sqlite import traces
 from flue_py.db.sqlite.runner import RunnerOnFile
+from flue_py.db.tables import metadata
 from tests.files import new_store_file
 from tests.postgres import NewDatabase, connected
 
 WAYS = ("threads", "caller", "engine")
 PICTURE = "iVBORw0KGgo" + "".join(Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=30_000))
+
+
+FOUND_BY = frozenset({"idempotency_key", "key", "task_id"})
+"""Texts of people by which rows are found: they are looked for, and a secret in them is refused, not masked."""
+NAMES = frozenset({
+    "child_id", "entry_id", "forked_from_entry", "forked_from_session", "from_entry", "id", "kind", "leaf", "operation",
+    "reason", "result", "scope", "status", "to_entry", "what",
+})  # fmt: skip
+"""Ids, and words of this library."""
 
 
 @asynccontextmanager
@@ -68,6 +80,13 @@ def left_in(path: Path, gone: set[bytes], rest: bytes) -> list[tuple[str, bytes]
     wanted = {piece for value in gone if len(value) > 7 for piece in pieces(value) if piece not in rest}
     files = {file.name: file.read_bytes() for file in path.parent.iterdir()}
     return [(name, piece) for name, data in files.items() for piece in wanted if piece in data]
+
+
+def test_each_text_of_a_row_of_a_session_is_looked_for_and_is_masked() -> None:
+    for table, listed in erase._TEXTS.items():
+        texts = {column.name for column in metadata.tables[table].columns if isinstance(column.type, Text)} - NAMES
+        assert texts <= {*listed.replace('"', "").split(", ")}, table
+        assert texts - secrets._TEXTS <= FOUND_BY, table
 
 
 @pytest.mark.parametrize("way", WAYS)
