@@ -154,13 +154,16 @@ async def _writes(folder: Path, count: int) -> AsyncIterator[tuple[str, float]]:
         middle = path_ids[len(path_ids) // 2]
         yield "fork", await _each(count // 2, lambda _: long.fork(at=middle))
         yield "move the leaf", await _each(count // 2, lambda number: one.move_leaf(None) if number % 2 else one.undo())
-        yield "usage of a window", await _each(count // 2, lambda _: long.money.aggregate_usage_since(middle))
+        # Earlier builds have these methods on the session itself.
+        money, marks = getattr(long, "money", long), getattr(long, "marks", long)
+        yield "usage of a window", await _each(count // 2, lambda _: money.aggregate_usage_since(middle))
         yield "list 50 sessions", await _each(count // 10, lambda _: store.list_sessions(limit=50))
-        yield "label an entry", await _each(count // 2, lambda number: long.marks.set_label(middle, f"label {number}"))
+        yield "label an entry", await _each(count // 2, lambda number: marks.set_label(middle, f"label {number}"))
 
         async def task(number: int) -> None:
             root = await store.create_session(key=f"root{number}")
-            child = await root.tasks.create(task_id=f"child{number}")
+            create = root.tasks.create if hasattr(root, "tasks") else root.create_task
+            child = await create(task_id=f"child{number}")
             await child.append_message(messages[0])
             await store.delete_session_tree(root.id)
 

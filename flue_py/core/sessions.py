@@ -874,11 +874,15 @@ class Problem(Frozen):
 
 
 class VerifyReport(Frozen):
-    """The numbers of rows that `verify` checked, and the disagreements (``problems`` is empty when all is well)."""
+    """The numbers of rows that `verify` checked, and the disagreements (``problems`` is empty when all is well).
+
+    ``unchecked`` says that no digest was compared: the store was opened without its key.
+    """
 
     sessions: int
     entries: int
     problems: list[Problem] = field(default_factory=list)
+    unchecked: bool = False
 
 
 class KeyChange(Frozen):

@@ -95,7 +95,8 @@ def plan_lane_deletion(doomed: Iterable[Lane], children: Iterable[Lane], holds: 
 class BackupReport(Frozen):
     """A copy of a store that was made: where it is, its size, and how much it holds.
 
-    ``is_verified`` says whether `verify` was run on the copy; then it found nothing.
+    ``is_verified`` says whether `verify` was run on the copy; then it found nothing. ``unchecked`` says that it
+    compared no digest: the store was opened without its key.
     """
 
     path: str
@@ -103,6 +104,7 @@ class BackupReport(Frozen):
     sessions: int
     entries: int
     is_verified: bool = True
+    unchecked: bool = False
 
 
 class Loss(Frozen):

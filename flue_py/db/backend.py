@@ -1226,7 +1226,7 @@ class Backend:
                 "unreadable rows", "the store", f"{error}; nothing more was checked; rescue it by salvage"
             )
             return VerifyReport(counts[0], counts[1], [*storage, problem])
-        return VerifyReport(report.sessions, report.entries, storage + report.problems)
+        return replace(report, problems=storage + report.problems)
 
     async def backup(
         self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None

@@ -10,6 +10,8 @@ from os import PathLike, fspath
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, Unpack, cast
 
+from msgspec.structs import replace
+
 from flue_py import db
 from flue_py.core import operations
 from flue_py.core.entries import Entry, NewEntry
@@ -608,7 +610,7 @@ class StoreSearch(Scoped):
         if report.problems:
             return report
         problems = await engine.index_problems(self._backend)
-        return VerifyReport(report.sessions, report.entries, problems) if problems else report
+        return replace(report, problems=problems) if problems else report
 
 
 def _checked_parts(parts: Sequence[Part] | None) -> tuple[Part, ...]:

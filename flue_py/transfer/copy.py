@@ -435,11 +435,12 @@ class BundleCounts(Frozen):
 
 
 class BundleReport(Frozen):
-    """A bundle that was written: its path, contents and size."""
+    """A bundle that was written: its path, contents and size; ``unchecked`` if its store was opened without its key."""
 
     path: Path
     counts: BundleCounts
     size_bytes: int
+    unchecked: bool = False
 
 
 class UnbundleReport(Frozen):
@@ -488,7 +489,7 @@ async def write_bundle(
             counts = await _bundled(bundle, len(heads))
         await call(partial(leave_wal, part.path))
         await call(part.publish)
-    return BundleReport(target, counts, await call(lambda: target.stat().st_size))
+    return BundleReport(target, counts, await call(lambda: target.stat().st_size), store.unchecked)
 
 
 async def _heads(store: Store, ids: Sequence[str]) -> list[TreeHead]:

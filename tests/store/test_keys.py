@@ -15,6 +15,7 @@ import pytest
 import flue_py
 import flue_py.sync
 from flue_py.core.chain import UNKEYED, Chain
+from flue_py.core.sessions import VerifyReport
 from flue_py.errors import CorruptStore, FlueError, InvalidArgument, StoreUnavailable, WrongKey
 from flue_py.transfer import copy_store, read_bundle, salvage, write_bundle
 from tests.checks import raises
@@ -84,8 +85,7 @@ async def test_a_store_is_opened_by_its_key_alone(place: str) -> None:
     assert said == said[:1] * 4
     async with flue_py.open(place, unchecked=True) as store:
         assert await texts(store, session_id) == said[0]
-        assert store.unchecked
-        assert (await store.info()).unchecked
+        assert (store.unchecked, (await store.info()).unchecked, (await store.verify()).unchecked) == (True, True, True)
         session = await store.find_session(session_id)
         await raises(StoreUnavailable, session.append_message(message("more")), match="unchecked")
         await raises(StoreUnavailable, store.create_session(), match="unchecked")
@@ -203,7 +203,10 @@ async def test_a_backup_is_verified_by_the_key(tmp_path: Path) -> None:
     async with flue_py.open(tmp_path / "s.db", key=KEY) as store:
         await store.backup(tmp_path / "backup.db")
     async with flue_py.open(tmp_path / "backup.db", key=KEY) as store:
-        assert not (await store.verify()).problems
+        assert await store.verify() == VerifyReport(2, 4, [])
+    async with flue_py.open(tmp_path / "s.db", unchecked=True) as store:
+        assert (await store.backup(tmp_path / "again.db")).unchecked
+        assert (await write_bundle(store, tmp_path / "b.flue")).unchecked
 
 
 async def test_the_key_is_in_no_file_and_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -110,12 +110,7 @@ def rekey_sessions(tx: Transaction, place: int | None, *, tree_id: int, most: in
     page = sorted(key for key in lock_tree(tx, tree_id) if place is None or key > place)[:most]
     keys = with_heads(tx, page)
     intact = set(keys) - set(without_seals(tx, keys)) - without_calls(tx, keys).keys()
-
-    def seal() -> None:
-        seal_anew(tx, intact)
-        seal_calls(tx, intact)
-
-    _with_new_heads(tx, intact, seal)
+    _with_new_heads(tx, intact, lambda: seal_anew(tx, intact))
     return page[-1] if len(page) == most else None, 0
 
 

@@ -352,6 +352,7 @@ def seal_anew(tx: Transaction, keys: Collection[int]) -> None:
             tx.run(SET_SEALS[type(each)], **each._asdict())
         sums = {"mark_seal": _sum(row.seal for row in marks), "link_seal": _sum(row.seal for row in links)}
         tx.run(SET_SESSION_SEALS, session_key=key, log_seal=above, **sums)
+    seal_calls(tx, keys)
 
 
 def all_anew(tx: Transaction) -> None:

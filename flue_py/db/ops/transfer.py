@@ -50,7 +50,7 @@ from flue_py.db.ops.documents import check_holds
 from flue_py.db.ops.heads import renew_heads
 from flue_py.db.ops.keys import chain_apart
 from flue_py.db.ops.ledger import NOBODY, delete_session_budgets, key_of_target, lock_budgets, name_calls, renew_sums
-from flue_py.db.ops.seals import change_calls, check_calls, keep_call_seals, seal_anew, seal_calls, without_seals
+from flue_py.db.ops.seals import change_calls, check_calls, keep_call_seals, seal_anew, without_seals
 from flue_py.db.payloads import damaged_rows, stored_text
 from flue_py.db.runner import Insert, Nothing, Parameters, Row, Transaction, Written
 from flue_py.db.sql import call_columns, keyed, quoted, select, statement
@@ -339,7 +339,6 @@ def write_whole_tree(tx: Transaction, copy: TreeCopy) -> Standing:
     gone = {keys[payer.session_key] for payer in copy.payers} - own
     left = change_calls(tx, gone, lambda: _write_calls(tx, copy, keys))
     seal_anew(tx, own)
-    seal_calls(tx, own)
     renew_heads(tx, own)
     renew_sums(tx, keys[copy.tree_id])
     for tree_id in left:

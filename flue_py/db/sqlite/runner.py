@@ -909,7 +909,8 @@ def back_up(path: Path, wanted: Backup) -> BackupReport:
             )
         size = part.path.stat().st_size
         part.publish()
-    return trees.BackupReport(str(target), size, report.sessions, report.entries, wanted.verified)
+    counts = (report.sessions, report.entries)
+    return trees.BackupReport(str(target), size, *counts, wanted.verified, not wanted.chain.checks)
 
 
 def _connect_to(path: Path) -> sqlite3.Connection:
@@ -924,7 +925,7 @@ def verify_connection(connection: sqlite3.Connection, location: str, chain: Chai
     tx.chain = over_seams(tx, chain)
     problems = ops.verify.storage_problems(tx, location)
     report = ops.verify.verify(tx)
-    return VerifyReport(report.sessions, report.entries, problems + report.problems)
+    return replace(report, problems=problems + report.problems)
 
 
 def _counts(connection: sqlite3.Connection) -> VerifyReport:
