@@ -523,6 +523,22 @@ class CatchUpContract:
         assert (await other.info()).ledger_rows == 2
         assert await other.list_gone_payers(-1, 10) == []
 
+    async def test_a_tree_that_comes_again_has_the_sums_of_the_calls_that_are_there(
+        self, backend: Backend, other: Backend
+    ) -> None:
+        session = await new_session(backend, *talk(4))
+        await copied(backend, other)
+        (tree,) = await whole_trees(backend)
+        (row,) = tree.sessions
+        await other.delete_tree(session.id)
+        # As it was written before its calls had prices.
+        unpriced = [call._replace(cost=None) for call in tree.calls]
+        before = replace(tree, calls=unpriced, sessions=[row._replace(spent_cost=0, unpriced_calls=len(unpriced))])
+        await other.write_whole_tree(before)
+        there = existing(await other.get_session(session.id))
+        assert (there.spent_picodollars, there.unpriced_calls) == (row.spent_cost, 0)
+        assert (await other.verify()).problems == []
+
     async def test_a_session_deleted_before_it_was_copied_anew_takes_its_calls_along(
         self, backend: Backend, other: Backend
     ) -> None:

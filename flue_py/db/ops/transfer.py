@@ -170,6 +170,9 @@ UPDATE_SESSION = statement(Nothing)(
     + ", ".join(f'"{name}" = :{name}' for name in SessionRow._fields if name not in ("session_key", "id"))
     + " WHERE session_key = :session_key"
 )
+SET_SPENDING = statement(Nothing)(
+    f"UPDATE sessions SET {', '.join(f'{name} = :{name}' for name in sql.SPENDING)} WHERE session_key = :session_key"
+)
 DELETE_SESSION = statement(Nothing)("DELETE FROM sessions WHERE session_key = :session_key")
 _IN_TREE = "IN (SELECT s.session_key FROM sessions s WHERE s.tree_id = :tree_id)"
 DELETE_HISTORY = (
@@ -521,6 +524,11 @@ def _write_calls(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> se
         if there < count:
             own = [call for call in calls if call.session_key == session_key]
             left |= _take_over(tx, names[session_key], tree_id, own)
+            # They may have other numbers here, or a price.
+            paid = ledger.paid_by(tx.rows(ledger.OWN_CALLS, session_key=session_key))
+            ledger.check_spending(paid.tokens, paid.picodollars)
+            amounts = (paid.tokens, paid.picodollars, paid.unpriced_calls, paid.unknown_calls)
+            tx.run(SET_SPENDING, session_key=session_key, **dict(zip(sql.SPENDING, amounts, strict=True)))
     return left - {tree_id}
 
 
