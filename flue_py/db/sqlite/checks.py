@@ -62,7 +62,7 @@ CREATE TABLE budgets (
 
 _SEAL = re.compile(r"    (?:seal|gap) BIGINT DEFAULT 0 NOT NULL,\n")
 _HEAD = re.compile(r"    (?:head BLOB DEFAULT ''|\w+_seal BIGINT DEFAULT 0) NOT NULL,\n")
-_SEALED = ("leaf_moves", "session_edits", "marks", "task_links", "documents")
+_SEALED = ("leaf_moves", "session_edits", "marks", "task_links", "documents", "ledger_sessions")
 _LINES = {6: {"sessions": _HEAD, **dict.fromkeys(_SEALED, _SEAL)}}
 """The lines that a format has added to the columns of tables."""
 
