@@ -221,7 +221,8 @@ def test_python_gets_the_value_and_the_notes(flue: Flue) -> None:
         assert isinstance(rows, list)
         assert len(rows) == len(every_type())
         with pytest.raises(
-            InvalidArgument, match="is not one of pi, claude-code, codex, kimi, gemini-cli, copilot-cli, opencode, flue"
+            InvalidArgument,
+            match="is not one of pi, claude-code, codex, kimi, gemini-cli, copilot-cli, opencode, mistral-vibe, flue",
         ):
             await flue_py.export_session(session, "word")
         await raises(EntryNotFound, flue_py.export_session(session, "pi", leaf="nobody"))

@@ -56,10 +56,11 @@ def test_a_report_shows_what_became_of_each_entry(chromium: Chromium, tmp_path: 
         said = page.locator("#panel .sent").inner_text()
         assert f"At the leaf, for {HOSTILE}, as anthropic takes it" in said
         rows = page.locator("#panel .sent tbody tr").all_inner_texts()
-        assert [row.split("\t")[:2] for row in rows][:3] == [
-            ["max_tail_messages", "1"],
-            ["tool_pairs", "0"],
-            ["microcompact", "1"],
+        # In, cut, out, added, sent on.
+        assert [row.split("\t")[:6] for row in rows][:3] == [
+            ["max_tail_messages", "166", "—", "11 (1)", "—", "155"],
+            ["tool_pairs", "155", "—", "—", "—", "155"],
+            ["microcompact", "155", "108 (1)", "—", "—", "47"],
         ]
         assert f"{ids[0]} out, " in said
         assert f"{ids[2]} replaced, " in said

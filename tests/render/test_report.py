@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
+from collections import Counter
 from datetime import UTC, datetime
 from hashlib import sha256
 from html import unescape
@@ -132,6 +133,10 @@ def test_every_script_of_the_page_is_shipped_and_put_in() -> None:
     page = html_report([reported(forest([None]))])
     for name in there - of_list - of_server - templates:
         assert (ASSETS / name).read_text() in page
+    # The scripts of a page are one scope, in which the later of two functions of one name is both.
+    own = "".join((ASSETS / f"{name}.js").read_text() for name in (*SCRIPTS, "server", "live"))
+    functions = Counter(re.findall(r"^(?:async )?function (\w+)", own, re.MULTILINE))
+    assert [name for name, count in functions.items() if count > 1] == []
 
 
 def test_the_libraries_are_byte_for_byte_what_the_notice_says_and_their_licences_are_on_the_page() -> None:

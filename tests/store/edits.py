@@ -15,6 +15,7 @@ from flue_py.core.ledger import Amounts, LedgerQuery, NewBudget
 from flue_py.core.sessions import DocumentFilter, NewDocument, NewSession, PathRead, SessionPage
 from flue_py.db.backend import Backend
 from flue_py.errors import CorruptStore, FlueError
+from flue_py.search import SearchAnswer
 from flue_py.sessions.store import Store
 from tests.samples import add, assistant, compaction, new_session, path_ids, pictured, talk, user
 
@@ -219,5 +220,7 @@ async def awaited_answer_of(read: Read) -> object:
 
 
 def is_refused(answer: object) -> bool:
-    """Return whether an answer refuses something by name: an error, or a page of sessions that names it."""
-    return isinstance(answer, CorruptStore) or (isinstance(answer, SessionPage) and answer.damaged != ())
+    """Return whether an answer refuses something by name: an error, or a page of sessions or a search that names it."""
+    return isinstance(answer, CorruptStore) or (
+        isinstance(answer, (SearchAnswer, SessionPage)) and answer.damaged != ()
+    )

@@ -73,10 +73,10 @@ def adopt_session(tx: Transaction, sources: Sources, session_id: str, scope: str
             "or delete the session there first",
         )
     tx.run(UPDATE_SCOPE, session_key=state.key, scope=scope)
+    renew_heads(tx, [state.key])
     change_calls(tx, [state.key], lambda: tx.run(ledger.MOVE_CALLS, session_key=state.key, scope=scope))
     tx.run(ledger.MOVE_BUDGETS, id=session_id, scope=scope)
-    write_edits(tx, sources, state, [], sessions.Note())
-    renew_heads(tx, [state.key])
+    write_edits(tx, sources, base.read_state(tx, session_id), [], sessions.Note())
     return require_session(tx, session_id)
 
 

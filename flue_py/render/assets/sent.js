@@ -58,14 +58,14 @@ function stepsElement(sent) {
 function changedOf(sent) {
   const reasons = new Map(sent.steps.map(({ name, reason }) => [name, reason]));
   const whyOf = ({ step, into }) => [`${step}: ${reasons.get(step)}`, ...(into === null ? [] : [`its content is in the message of ${into}`])];
-  const explained = sent.changed.map(({ changes, ...each }) => ({ ...each, why: changes.flatMap(whyOf), ...sizesOf(changes) }));
+  const explained = sent.changed.map(({ changes, ...each }) => ({ ...each, why: changes.flatMap(whyOf), ...beforeAndAfter(changes) }));
   const repairs = sent.repairs.map(({ at, what }) => ({ at, how: "repaired", why: [what] }));
   const last = Number.MAX_SAFE_INTEGER;
   return [...explained.filter((each) => each.how !== "repaired"), ...repairs].sort((a, b) => (a.at ?? last) - (b.at ?? last));
 }
 
 // How large an entry was and is; nothing if it counts with another one.
-function sizesOf(changes) {
+function beforeAndAfter(changes) {
   const last = changes.at(-1);
   return last && last.into === null ? { before: changes[0].tokensBefore, after: last.tokensAfter } : {};
 }

@@ -71,8 +71,10 @@ def test_views_say_into_which_message_one_was_merged() -> None:
     row = explained_row(said, sent)
     assert [entry["sent"] for entry in row["entries"]] == ["replaced", "merged"]  # type: ignore[index, union-attr, call-overload]
     second = sent_json(row, {"e0": 0, "e1": 1})["changed"][1]  # type: ignore[index, call-overload]
-    why = ["resume: the session was interrupted", "its content is in the message of e0"]
-    assert second == {"at": 1, "how": "merged", "why": why}
+    assert (second["at"], second["how"]) == (1, "merged")
+    assert [(change["step"], change["how"], change["into"]) for change in second["changes"]] == [
+        ("resume", "merged", "e0")
+    ]
 
 
 def cut_in(*answers: str) -> tuple[str, list[str]]:
