@@ -21,12 +21,13 @@ from flue_py.core.json import Frozen
 from flue_py.core.sessions import SessionInfo
 from flue_py.db.runner import now_us
 from flue_py.errors import InvalidArgument, OnHold, shown
+from flue_py.lazy import expression
 from flue_py.sessions.erase import receipt_of
 from flue_py.sessions.handle import SeenOptions, all_sessions
 from flue_py.sessions.store import Store
 
 DEFAULT_AGE = "30d"
-_AGE = re.compile(r"([0-9]{1,6})([hdw])")
+_AGE = expression(r"([0-9]{1,6})([hdw])")
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import context, op, util
 
-from flue_py.core.ledger import SEALS
-
 revision = "0003"
 down_revision = "0002"
 branch_labels = None
@@ -23,7 +21,7 @@ def upgrade() -> None:
     The code that computes them reads the columns of today, those of later migrations as well.
     """
     op.add_column("sessions", sa.Column("head", sa.LargeBinary(), nullable=False, server_default=sa.text("''")))
-    seals = [("sessions", name) for name in SEALS]
+    seals = [("sessions", name) for name in ("log_seal", "mark_seal", "link_seal", "call_seal")]
     seals += [
         (table, "seal")
         for table in ("leaf_moves", "session_edits", "marks", "task_links", "documents", "ledger_sessions")
