@@ -6,6 +6,7 @@ import atexit
 import gc
 import os
 import sys
+import warnings
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
@@ -425,7 +426,10 @@ class LazyGroup(HelpfulGroup):
         # The interpreter looks through all objects once more when it ends, but for those that are frozen.
         atexit.register(gc.freeze)
         try:
-            return super().main(args, prog_name, complete_var, standalone_mode, **extra)
+            with warnings.catch_warnings():
+                # An interruption between a call and its `await` is no fault: Python would warn of it beside our line.
+                warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+                return super().main(args, prog_name, complete_var, standalone_mode, **extra)
         except OSError:  # not even the error could be written
             sys.exit(FAILED)
         finally:

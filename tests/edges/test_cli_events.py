@@ -199,6 +199,29 @@ def test_a_follower_that_is_interrupted_ends_with_a_whole_line(target: str, numb
     assert len(errors.splitlines()) == 1
 
 
+BETWEEN_A_CALL_AND_ITS_AWAIT = f"""
+import contextlib, os, signal
+leave, signals = contextlib.aclosing.__aexit__, [signal.SIGINT]
+
+def interrupted(self, *exception):
+    leaving = leave(self, *exception)
+    while signals:
+        os.kill(os.getpid(), signals.pop())
+    return leaving
+
+contextlib.aclosing.__aexit__ = interrupted
+{INTERRUPTIBLE[-1]}
+"""
+
+
+def test_an_interruption_before_an_await_is_one_line_of_error(flue: Flue) -> None:
+    flue.import_every_type()
+    command = [*INTERRUPTIBLE[:-1], BETWEEN_A_CALL_AND_ITS_AWAIT, "--db", str(flue.database), "events"]
+    run = subprocess.run(command, capture_output=True, check=False, timeout=GUARD_SECONDS)
+    assert run.returncode == INTERRUPTED
+    assert len(run.stderr.splitlines()) == 1
+
+
 def test_a_follower_whose_reader_goes_away_ends_at_its_next_line(target: str) -> None:
     with flue_py.sync.open(target, durability="normal") as store:
         session = store.create_session()
