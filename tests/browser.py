@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, ViewportSize
 
 PROGRAM_VARIABLE = "FLUE_PY_TEST_CHROMIUM"
 REQUIRE_VARIABLE = "FLUE_PY_REQUIRE_CHROMIUM"
@@ -28,6 +28,9 @@ SWITCHES = (
     "--no-sandbox", "--disable-gpu", "--in-process-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
+
+SCREEN: ViewportSize = {"width": 1280, "height": 900}
+PHONE: ViewportSize = {"width": 390, "height": 844}
 
 _REFUSED = "error: Failed to load resource: the server responded with a status of 4"
 
@@ -47,6 +50,8 @@ class Chromium:
     """A running browser. It lives on a thread of its own, as Playwright keeps an event loop running there."""
 
     def __init__(self, program: str) -> None:
+        self._page: Page | None = None
+        self._visit = Visit()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="chromium")
         self._browser: Browser = self._thread.submit(self._launch, program).result()
 
@@ -65,25 +70,24 @@ class Chromium:
         self._browser.close()
         self._playwright.stop()
 
-    def look(self, file: Path | str, look: Callable[[Page], Result], *, at: str = "", **settings: Any) -> Result:
+    def look(
+        self, file: Path | str, look: Callable[[Page], Result], *, at: str = "", viewport: ViewportSize | None = None
+    ) -> Result:
         """Return what ``look`` returns, given the open page; ``at`` is the fragment of its address, with its #.
 
         A page that asks for anything but its own file, or of a server (a URL) for anything elsewhere, logs a warning or
         an error, or has an uncaught exception fails the test. What a server refuses is logged, and no failure.
         """
         address = file if isinstance(file, str) else file.as_uri()
-        return self._thread.submit(self._look, address + at, look, settings).result()
+        return self._thread.submit(self._look, address + at, look, viewport or SCREEN).result()
 
-    def _look(self, address: str, look: Callable[[Page], Result], settings: dict[str, Any]) -> Result:
-        visit = Visit()
-        size = {"width": 1280, "height": 900}
-        context = self._browser.new_context(**{"viewport": size, "reduced_motion": "reduce", **settings})
+    def _look(self, address: str, look: Callable[[Page], Result], viewport: ViewportSize) -> Result:
+        # The page of the last file, emptied: a new one is a new process. One that failed a test is not used again, nor
+        # one of a server, with its cookies and storage.
+        page, self._page = self._page or self._new_page(), None
+        visit = self._visit = Visit()
+        page.set_viewport_size(viewport)
         try:
-            context.on("request", lambda request: visit.requests.append(request.url))
-            page = context.new_page()
-            page.set_default_timeout(20_000)
-            page.on("console", lambda message: visit.console.append(f"{message.type}: {message.text}"))
-            page.on("pageerror", lambda error: visit.errors.append(str(error)))
             page.goto(address)
             result = look(page)
             if address.startswith("http"):
@@ -92,9 +96,21 @@ class Chromium:
                 assert (asked, visit.console, visit.errors) == ({address.partition("/sessions")[0].rstrip("/")}, [], [])
             else:
                 assert visit == Visit([address.partition("#")[0]])
+                page.goto("about:blank")
+                page.emulate_media(media="null", color_scheme="null")
+                self._page = page
             return result
         finally:
-            context.close()
+            if self._page is None:
+                page.context.close()
+
+    def _new_page(self) -> Page:
+        page = self._browser.new_context(reduced_motion="reduce").new_page()
+        page.set_default_timeout(20_000)
+        page.on("request", lambda request: self._visit.requests.append(request.url))
+        page.on("console", lambda message: self._visit.console.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: self._visit.errors.append(str(error)))
+        return page
 
 
 def find_program() -> str | None:

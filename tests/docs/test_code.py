@@ -20,15 +20,24 @@ from flue_py.cli.main import in_commands
 PACKAGE = Path(flue_py.__file__).parent
 
 
+def statements(body: list[ast.AST]) -> Iterator[ast.AST]:
+    """Yield statements, and those in them; expressions, most of a tree, are not walked."""
+    for node in body:
+        yield node
+        for name in ("body", "orelse", "handlers", "finalbody", "cases"):
+            yield from statements(getattr(node, name, []))
+            setattr(node, name, [])
+
+
 @cache
-def nodes() -> list[tuple[str, ast.ImportFrom | ast.Raise | ast.Call | ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """Return the nodes that the rules are about, each with its file."""
-    kinds = ast.ImportFrom | ast.Raise | ast.Call | ast.FunctionDef | ast.AsyncFunctionDef
+def nodes() -> list[tuple[str, ast.AST]]:
+    """Return the statements that the rules are about, each with its file and without its body."""
     return [
         (path.relative_to(PACKAGE).as_posix(), node)
         for path in sorted(PACKAGE.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_bytes()))
-        if isinstance(node, kinds)
+        for node in statements([ast.parse(path.read_bytes())])
+        if isinstance(node, ast.ImportFrom | ast.Raise | ast.FunctionDef | ast.AsyncFunctionDef)
+        or calls_init_of_base(node)
     ]
 
 
@@ -47,7 +56,7 @@ def test_no_module_imports_a_private_name_of_another() -> None:
 def calls_init_of_base(node: ast.AST) -> bool:
     """Return whether a node is ``super().__init__(...)``."""
     match node:
-        case ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr="__init__")):
+        case ast.Expr(ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr="__init__"))):
             return True
     return False
 

@@ -34,6 +34,7 @@ def text_of(page: str) -> str:
     return (pages.ROOT / page).read_text(encoding="utf-8") if build is None else build()
 
 
+@cache
 def prose_of(page: str) -> str:
     """Return a page without its blocks and its code in backticks."""
     lines = text_of(page).split("\n")
@@ -42,6 +43,7 @@ def prose_of(page: str) -> str:
     return re.sub(r"`[^`\n]+`", "", "\n".join(lines))
 
 
+@cache
 def anchors_of(page: str) -> set[str]:
     """Return the anchors that a page's headings get on GitHub."""
     lines = text_of(page).split("\n")

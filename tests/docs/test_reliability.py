@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from functools import cache
 from pathlib import Path
@@ -16,10 +15,10 @@ NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", TEXT)))
 
 @cache
 def names_in(file: str) -> frozenset[str]:
-    """Return the names of the tests of a file, as pytest collects them."""
-    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-    return frozenset(node.name for node in functions if node.name.startswith("test_"))
+    """Return the names of the tests of a file."""
+    return frozenset(
+        re.findall(r"^ *(?:async )?def (test_\w+)", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
+    )
 
 
 def test_every_section_ends_with_its_tests() -> None:

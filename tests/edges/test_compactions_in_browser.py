@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 import flue_py
 from flue_py.compaction import CompactionSettings
-from tests.browser import Chromium
+from tests.browser import PHONE, Chromium
 from tests.values import existing
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 HOSTILE = "<img src=x onerror=window.pwned=1>"
-PHONE = {"width": 390, "height": 844}
 
 
 async def written(folder: Path) -> tuple[Path, str, str, str, str]:

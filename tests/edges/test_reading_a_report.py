@@ -14,7 +14,7 @@ import pytest
 
 import flue_py
 from flue_py.render.report import ReportedSession, html_report
-from tests.browser import Chromium
+from tests.browser import PHONE, Chromium
 from tests.formats.pi_files import parse_pi, real_lines
 from tests.formats.transcripts import CLAUDE, as_lines, import_lines, lines_of
 from tests.render.entries import forest, made, page_entries
@@ -22,8 +22,6 @@ from tests.values import existing
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
-
-PHONE = {"width": 390, "height": 844}
 
 
 def written(folder: Path, make: Callable[[flue_py.Store], Any], **settings: Any) -> Path:
@@ -40,8 +38,8 @@ def written(folder: Path, make: Callable[[flue_py.Store], Any], **settings: Any)
     return file
 
 
-async def pi_session(store: flue_py.Store) -> flue_py.Session:
-    parsed = parse_pi(real_lines(), "large-session.jsonl")
+async def pi_session(store: flue_py.Store, lines: int | None = None) -> flue_py.Session:
+    parsed = parse_pi(real_lines()[:lines], "large-session.jsonl")
     return await store.import_session(parsed.session, parsed.entries, leaf=parsed.leaf)
 
 
@@ -514,10 +512,10 @@ def test_two_leaves_are_compared_as_the_command_line_does(chromium: Chromium, tm
     told: dict[str, Any] = {}
 
     async def session(store: flue_py.Store) -> flue_py.Session:
-        session = await pi_session(store)
+        session = await pi_session(store, 300)
         path = await session.get_active_path()
         answers = [entry for entry in path if entry.role == "assistant"]
-        await session.move_leaf(path[900].id)
+        await session.move_leaf(path[200].id)
         usage = {"input": 70, "output": 5, "totalTokens": 75, "cost": {"total": 0.0125}}
         await session.append_messages(
             [
@@ -541,7 +539,7 @@ def test_two_leaves_are_compared_as_the_command_line_does(chromium: Chromium, tm
         assert page.locator("#other-leaf option:checked").text_content().split(" ")[0] == told["other"]  # type: ignore[union-attr]
         ancestor = page.locator("#panel .common [data-entry]")
         assert ancestor.get_attribute("data-entry") == diff.ancestor_id
-        assert "In common: 901 entries" in (page.locator("#panel .common").text_content() or "")
+        assert "In common: 201 entries" in (page.locator("#panel .common").text_content() or "")
         for side, expected in (("left", diff.left), ("right", diff.right)):
             ids = page.locator(f".side.{side} [data-entry]").evaluate_all("all => all.map(each => each.dataset.entry)")
             assert ids == [entry.id for entry in expected.entries]

@@ -18,7 +18,7 @@ from flue_py.core.sessions import NewSession, SessionInfo
 from flue_py.render.lines import entry_text
 from flue_py.render.report import ReportedSession, html_report
 from flue_py.transfer import write_pages
-from tests.browser import Chromium
+from tests.browser import PHONE, Chromium
 from tests.formats.pi_files import parse_pi, real_lines
 from tests.render.entries import forest, made
 from tests.render.pictures import GIF, JPEG, PNG, SVG, WEBP
@@ -42,7 +42,6 @@ HOSTILE = (
     "<details open><summary>raw</summary></details>\n\n<style>body { display: none }</style>",
     "[\u202emoc.elpmaxe](https://example.com/\u202e) **\u202ebold**",
 )
-PHONE = {"width": 390, "height": 844}
 
 
 def usage(sent: int, cost: str | None = None) -> dict[str, Any]:
@@ -132,11 +131,11 @@ def is_wider_than_window(page: Page) -> bool:
 
 
 async def real_session_with_branches(store: flue_py.Store) -> flue_py.Session:
-    """Import the real session, and go on at several places of it, with compactions on some branches."""
-    parsed = parse_pi(real_lines(), "large-session.jsonl")
+    """Import a part of the real session, and go on at several places of it, with compactions on some branches."""
+    parsed = parse_pi(real_lines()[:300], "large-session.jsonl")
     session = await store.import_session(parsed.session, parsed.entries, leaf=parsed.leaf)
     path = await session.get_active_path()
-    for place in (900, 400, 40):
+    for place in (250, 150, 40):
         await session.move_leaf(path[place].id)
         await session.append_messages([ask(f"and from {place}?"), answer("so", 1000)])
         kept = path[place - 10].id
@@ -164,7 +163,7 @@ def test_every_leaf_of_the_real_session_shows_what_the_model_sees_there(chromium
 
     text, contexts, leaf_of_the_session = asyncio.run(made())
     assert len(contexts) == 5
-    assert sorted(len(ids) for ids in contexts.values()) == [1, 15, 16, 16, 914]
+    assert sorted(len(ids) for ids in contexts.values()) == [1, 15, 16, 16, 273]
 
     def look(page: Page) -> None:
         options = page.eval_on_selector_all("#leaves option", "all => all.map(each => [each.value, each.textContent])")

@@ -61,9 +61,10 @@ def test_what_json_holds_comes_back_value_for_value(name: str) -> None:
 
 @inputs("name", hostile.refused_values())
 def test_what_json_cannot_hold_is_refused_by_name(name: str) -> None:
+    value = hostile.refused_values()[name]
     for build in BUILDERS.values():
         with pytest.raises(InvalidEntry) as caught:
-            build(hostile.refused_values()[name])
+            build(value)
         hostile.check_refusal(caught.value)
 
 

@@ -32,7 +32,7 @@ ODD: tuple[Any, ...] = (
     None, 0, -1, 2.5, 1e308, 1e400, True, "", "x", "\0", "\ud800", "2026-01-01T00:00:00Z", [], {}, [[]], [None],
     {"type": None}, {"type": "text", "text": 5}, [{"type": []}], "a" * 5000, 10**30, {"role": "user", "content": {}},
 )  # fmt: skip
-CHANGED = examples(600).max_examples
+CHANGED = examples(600).max_examples // 3
 """How often rows of a file are changed, for each program."""
 STORED = 20
 """One in so many goes through a store as well, which takes longer."""
