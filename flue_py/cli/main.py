@@ -30,7 +30,7 @@ from flue_py.system import in_full, read_beginning
 if TYPE_CHECKING:
     import tomllib
 
-    from flue_py.core.witness import Witness
+    from flue_py.core.chain import Witness
     from flue_py.sessions import housekeeping, witnesses
     from flue_py.sessions.housekeeping import Policy
 else:

@@ -19,13 +19,12 @@ import flue_py
 from flue_py.cli import command as cli
 from flue_py.cli.command import Answer, Plan
 from flue_py.cli.main import HelpfulGroup, Place, expanded, finished, is_only_readable, key_in, read_config, read_policy
+from flue_py.core.chain import GOES_ON, Head, read_head
 from flue_py.core.entries import from_microseconds
-from flue_py.core.erasure import Receipt
+from flue_py.core.erasure import Receipt, Redaction
 from flue_py.core.json import JsonObject, JsonValue, to_json
-from flue_py.core.redaction import Redaction
 from flue_py.core.sessions import DocumentInfo, KeyChange
 from flue_py.core.trees import SalvageReport
-from flue_py.core.witness import GOES_ON, Head, read_head
 from flue_py.db.files import Part, make_private_folder
 from flue_py.db.migrate import dialect_of
 from flue_py.db.migrate import migrate as bring_up_to_date

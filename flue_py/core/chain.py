@@ -3,7 +3,7 @@
 A digest has two halves of 8 bytes, each a BLAKE2b. The first is of the kind of the entry, a NUL, the first half of the
 parent's digest, and the text of the payload: it is all that a reader of messages has to fetch and check. The second is
 of the parent's digest, the first half, and the fields of the entry as JSON. So the text can be erased, and both hold:
-in its place there is a tombstone (`flue_py.core.redaction`) with a seal, a hash of the digest and of the tombstone.
+in its place there is a tombstone (`flue_py.core.erasure`) with a seal, a hash of the digest and of the tombstone.
 
 The row of a session has a head: the digest of its leaf, and a BLAKE2b of 8 bytes of that and of the row as JSON. So a
 listing, which reads no leaf, takes one hash for a row, and so does an append.
@@ -13,12 +13,16 @@ Where a store has a key, both are keyed hashes: whoever lacks it can change noth
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
-from typing import TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from msgspec import ValidationError
 from msgspec.json import Decoder, Encoder
+
+from flue_py.core.json import Frozen
+from flue_py.errors import InvalidArgument, shown
 
 HALF = 8
 NO_PARENT = bytes(2 * HALF)
@@ -263,3 +267,75 @@ class UncheckedChain(Chain):
 
 UNKEYED = Chain()
 """The chain of stores without a key."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Heads of sessions, as others keep them, and what a head that was seen says of the one that is there.
+
+Age: TypeAlias = Literal["same", "newer", "older", "other", "missing"]
+"""What is there, compared with a head that was seen: ``other`` is another history."""
+
+
+GOES_ON: frozenset[Age] = frozenset({"same", "newer"})
+"""The ages of a session that is as it was seen, or goes on from it."""
+
+
+class Head(Frozen):
+    """What identifies the state of a session, its row and all that it builds on. ``digest`` is that of the leaf.
+
+    ``value`` is empty for a session that was deleted. As a text it is one line of JSON.
+    """
+
+    session_id: str
+    revision: int
+    value: bytes
+    leaf: str | None = None
+    digest: bytes = b""
+
+    @property
+    def fields(self) -> tuple[str, int, str, str | None, str]:
+        """The fields as JSON has them."""
+        return self.session_id, self.revision, self.value.hex(), self.leaf, self.digest.hex()
+
+    def __str__(self) -> str:
+        return json.dumps(self.fields)
+
+
+class Witness(Protocol):
+    """Who remembers heads where nobody reaches who can put back an older copy of the store.
+
+    Both methods are called on a thread that may wait. An error of `last` ends the read or write that needs it, as
+    `StoreUnavailable`; one of `take` is a warning, and the head goes with the next one. One that has a method
+    ``last_of(session_ids)``, which returns the heads that there are by id, is asked once for a page of a list.
+    """
+
+    def last(self, session_id: str, /) -> Head | None:
+        """Return the last head of a session that was taken; None if there is none."""
+
+    def take(self, head: Head, /) -> None:
+        """Remember a head, in the place of the last one of its session."""
+
+
+def read_head(line: str) -> Head:
+    """Return the head that a line says. Raises `InvalidArgument`."""
+    try:
+        session_id, revision, value, leaf, digest = json.loads(line)
+        head = Head(session_id, revision, bytes.fromhex(value), leaf, bytes.fromhex(digest))
+    except (ValueError, TypeError) as error:
+        raise InvalidArgument(f"{shown(line.strip())} is not a head, as flue-py head prints them") from error
+    if not (isinstance(session_id, str) and isinstance(revision, int) and isinstance(leaf, str | None)):
+        raise InvalidArgument(f"{shown(line.strip())} is not a head, as flue-py head prints them")
+    return head
+
+
+def age_of(seen: Head, present: Head | None) -> Age:
+    """Return what is there, compared with a head that was seen; "newer" if it has that one's leaf as it was."""
+    if present is None:
+        return "same" if not seen.value else "missing"
+    if not seen.value:
+        return "other"
+    if present.revision < seen.revision:
+        return "older"
+    if present.value == seen.value:
+        return "same"
+    return "newer" if present.revision > seen.revision else "other"

@@ -66,9 +66,9 @@ from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
     from flue_py.core import erasure
-    from flue_py.core.redaction import Redaction
+    from flue_py.core.chain import Witness
+    from flue_py.core.erasure import Redaction
     from flue_py.core.trees import BackupReport
-    from flue_py.core.witness import Witness
     from flue_py.db import secrets
     from flue_py.db import witness as witnessing
     from flue_py.db.secrets import SecretFilter, SecretsChoice

@@ -7,8 +7,8 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from flue_py.core.chain import GOES_ON, Head, Witness
 from flue_py.core.sessions import SessionInfo, SessionPage, is_storable
-from flue_py.core.witness import GOES_ON, Head, Witness
 from flue_py.db import sql
 from flue_py.db.ops import delete, heads, transfer
 from flue_py.db.runner import (

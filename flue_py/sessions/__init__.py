@@ -11,6 +11,7 @@ from flue_py.lazy import lazy_names
 
 if TYPE_CHECKING:
     from flue_py.context.artifacts import ArtifactExcerpt
+    from flue_py.core.chain import Head, Witness
     from flue_py.core.context import (
         CommonPrefix,
         DiffSide,
@@ -22,11 +23,10 @@ if TYPE_CHECKING:
         ToolUse,
     )
     from flue_py.core.entries import Artifact, Exclusion, PathSettings, Source
-    from flue_py.core.erasure import Look, Receipt, Trace
+    from flue_py.core.erasure import Look, Receipt, Redaction, Trace
     from flue_py.core.files import FileChange, FileCheckpoint, FileContent, FileState, RestoredFiles
     from flue_py.core.ledger import HeldAmount, Recorded, RepricedCalls, Repricing, UsageReport, UsageRow
     from flue_py.core.operations import SessionEvent
-    from flue_py.core.redaction import Redaction
     from flue_py.core.sessions import (
         ConvertedMessage,
         DocumentInfo,
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     )
     from flue_py.core.trees import BackupReport
     from flue_py.core.usage import CallDifference
-    from flue_py.core.witness import Head, Witness
     from flue_py.prices import EditPlan
     from flue_py.search import Searched, SessionHits, Snippet
     from flue_py.sessions.compact import Compact, Exclude, Fork, Resume, Rewind
@@ -63,22 +62,21 @@ if not TYPE_CHECKING:
         __name__,
         {
             "flue_py.context.artifacts": "ArtifactExcerpt",
+            "flue_py.core.chain": "Head Witness",
             "flue_py.core.context": (
                 "CommonPrefix DiffSide EntryCost LeafDiff PendingCall PendingTurn ReportedSize ToolUse"
             ),
             "flue_py.core.entries": "Artifact Exclusion PathSettings Source",
-            "flue_py.core.erasure": "Look Receipt Trace",
+            "flue_py.core.erasure": "Look Receipt Redaction Trace",
             "flue_py.core.files": "FileChange FileCheckpoint FileContent FileState RestoredFiles",
             "flue_py.core.ledger": "HeldAmount Recorded RepricedCalls Repricing UsageReport UsageRow",
             "flue_py.core.operations": "SessionEvent",
-            "flue_py.core.redaction": "Redaction",
             "flue_py.core.sessions": (
                 "ConvertedMessage DocumentInfo DocumentName DocumentsFound KeyChange LegalHold Problem StoreInfo "
                 "TaskLink VerifyReport"
             ),
             "flue_py.core.trees": "BackupReport",
             "flue_py.core.usage": "CallDifference",
-            "flue_py.core.witness": "Head Witness",
             "flue_py.prices": "EditPlan",
             "flue_py.search": "Searched SessionHits Snippet",
             "flue_py.sessions.compact": "Compact Exclude Fork Resume Rewind",

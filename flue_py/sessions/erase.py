@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 
-from flue_py.core.erasure import Look, Needles, Receipt
+from flue_py.core.erasure import Look, Needles, Receipt, Redaction
 from flue_py.core.json import NamedTuple
-from flue_py.core.redaction import Redaction
 from flue_py.core.sessions import NO_NOTE, Deletion, LegalHold, Note, ScopeContents, check_scope
 from flue_py.errors import InvalidArgument, SessionNotFound, shown
 from flue_py.prices import CallPricer

@@ -79,8 +79,8 @@ if TYPE_CHECKING:
     from flue_py.compaction.settings import CompactionSettings
     from flue_py.context import tokens
     from flue_py.context.request import ContextRequest
+    from flue_py.core.erasure import Redaction
     from flue_py.core.model import Model
-    from flue_py.core.redaction import Redaction
     from flue_py.sessions import compact as summaries
     from flue_py.sessions import files as tracked
     from flue_py.sessions import request as requests

@@ -82,9 +82,9 @@ if TYPE_CHECKING:
 
     from flue_py import search
     from flue_py.context.artifacts import OffloadSettings
+    from flue_py.core.chain import Age, Head, Witness
     from flue_py.core.messages import Message
     from flue_py.core.trees import BackupReport
-    from flue_py.core.witness import Age, Head, Witness
     from flue_py.db.secrets import SecretsChoice
     from flue_py.search import How, Part, SearchAnswer
     from flue_py.sessions import batch as batches

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote, urlsplit
 
+from flue_py.core.chain import Head, Witness, read_head
 from flue_py.core.sessions import Document, DocumentInfo
-from flue_py.core.witness import Head, Witness, read_head
 from flue_py.errors import InvalidArgument, StoreUnavailable, StoreWarning, shown
 from flue_py.system import in_full
 

@@ -14,7 +14,7 @@ from functools import partial
 from importlib.util import find_spec
 
 import flue_py
-from flue_py.core.witness import Witness
+from flue_py.core.chain import Witness
 from flue_py.db.keys import KeyChoice
 from flue_py.db.secrets import SecretsChoice
 from flue_py.errors import MissingExtra

@@ -38,7 +38,7 @@ PURE = {"compaction_prepare", "serialize", "tokens"}
 LENGTHY = ("history_random", "history_long")
 SHORT = [suite for suite in COUNTS if suite not in PURE and suite not in LENGTHY]
 RUNS = [
-    *((suite, "memory") for suite in COUNTS),
+    *((suite, "memory") for suite in COUNTS if suite not in LENGTHY),
     *((suite, "sqlite") for suite in SHORT),
     *(pytest.param(suite, "sqlite", marks=pytest.mark.thorough) for suite in LENGTHY),
     *(pytest.param(suite, "aiosqlite", marks=pytest.mark.thorough) for suite in ("history_hand", "lifecycle")),
@@ -82,12 +82,14 @@ def differs(case: Json) -> bool:
     return False
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("suite", LENGTHY)
-async def test_some_of_the_many_cases_pass_on_postgresql(suite: str, request: pytest.FixtureRequest) -> None:
-    cases = read_fixture(SUITES[suite])["cases"][::12]
-    outcome = await run_cases(suite, cases, "postgres", request.getfixturevalue("new_database")())
-    check_outcome(outcome, cases)
+@pytest.mark.thorough(but=["memory"])
+@pytest.mark.parametrize("backend", ["memory", "postgres"])
+@pytest.mark.parametrize(("suite", "share"), [("history_random", 5), ("history_long", 3)])
+async def test_many_cases_pass(suite: str, share: int, backend: str, request: pytest.FixtureRequest) -> None:
+    """All of them are played on a file, with --thorough."""
+    cases = read_fixture(SUITES[suite])["cases"][::share]
+    url = request.getfixturevalue("new_database")() if backend == "postgres" else None
+    check_outcome(await run_cases(suite, cases, backend, url), cases)
 
 
 def check_outcome(outcome: Outcome, cases: list[Json]) -> None:

@@ -189,7 +189,7 @@ class AtomicContract:
             say("forked", "n2"),
         )  # fmt: skip
         for wrong, (error, operation) in WRONG.items():
-            for place in (0 if wrong != "deleted in the batch" else 1, 3, 5):
+            for place in (0 if wrong != "deleted in the batch" else 1, 5):
                 operations: list[Operation] = [*right[:place], operation, *right[place:]]
                 caught = await refusals.of(error, backend.atomic(operations))
                 assert caught.value.operation == place, wrong
@@ -608,25 +608,25 @@ class SizeContract:
         await backend.delete_tree(other.id)
         assert [entry.payload for entry in await backend.read_tree(fork.id)] == [large.payload] * 2
 
-    async def test_a_path_of_five_thousand_entries_reads_like_a_short_one(self, backend: Backend) -> None:
+    async def test_a_long_path_reads_like_a_short_one(self, backend: Backend) -> None:
         session = await new_session(backend)
         ids: list[str] = []
-        for start in range(0, 5_000, 1_000):
-            ids += await add(backend, session.id, *talk(1_000, start))
+        for start in range(0, 1_500, 500):
+            ids += await add(backend, session.id, *talk(500, start))
         path = await path_of(backend, session.id)
         assert [entry.id for entry in path] == ids
-        assert path[-1].depth == 4_999
+        assert path[-1].depth == 1_499
         assert await backend.is_ancestor(session.id, ids[0], ids[-1])
         window = await backend.read_usage(session.id, ids[99])
-        assert window.usage.total_tokens == 10 * 2_450
+        assert window.usage.total_tokens == 10 * 700
         (cut,) = await add(backend, session.id, compaction(ids[-2]))
         assert [entry_id for entry_id, _ in await context_of(backend, session.id)] == [cut, *ids[-2:]]
-        fork = await backend.fork(session.id, ids[2_500], NewSession())
+        fork = await backend.fork(session.id, ids[700], NewSession())
         deletion = await backend.delete_tree(session.id)
-        assert (deletion.entries_deleted, deletion.entries_kept) == (2_500, 2_501)
-        assert await path_ids(backend, fork.id) == ids[:2_501]
+        assert (deletion.entries_deleted, deletion.entries_kept) == (800, 701)
+        assert await path_ids(backend, fork.id) == ids[:701]
 
-    @pytest.mark.parametrize("forks", [500, pytest.param(10_000, marks=pytest.mark.slow)])
+    @pytest.mark.parametrize("forks", [100, pytest.param(10_000, marks=pytest.mark.slow)])
     async def test_many_forks_on_one_path_change_nothing_about_it(self, backend: Backend, forks: int) -> None:
         session, ids = await talked(backend, 50)
         made = [await backend.fork(session.id, ids[number % 50], NewSession()) for number in range(forks)]
@@ -640,7 +640,7 @@ class SizeContract:
         assert (deletion.entries_deleted, deletion.entries_kept) == (0, 50)
         assert await path_ids(backend, made[49].id) == list(ids)
 
-    @pytest.mark.parametrize("forks", [200, pytest.param(2_000, marks=pytest.mark.slow)])
+    @pytest.mark.parametrize("forks", [80, pytest.param(2_000, marks=pytest.mark.slow)])
     async def test_a_path_with_a_fork_at_every_entry_is_still_one_path(self, backend: Backend, forks: int) -> None:
         session = await new_session(backend, assistant(tokens=1))
         current, path = session, await path_ids(backend, session.id)

@@ -6,9 +6,9 @@ import pytest
 
 from flue_py.core.context import copy_of
 from flue_py.core.entries import NewEntry
+from flue_py.core.erasure import REDACTED
 from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.operations import AppendEntries, Navigate, Operation
-from flue_py.core.redaction import REDACTED
 from flue_py.core.sessions import NewSession, Note, Seen
 from flue_py.db.backend import Backend
 from flue_py.errors import EntryNotFound, InvalidArgument, RevisionConflict

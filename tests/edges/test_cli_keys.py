@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import flue_py.sync as flue_py_sync
 from flue_py.cli import main
-from flue_py.core.witness import read_head
+from flue_py.core.chain import read_head
 from flue_py.formats.registry import export_names
 from tests.edges.cli_runs import Flue, runner
 

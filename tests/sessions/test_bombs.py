@@ -104,7 +104,7 @@ def put_packed(connection: sqlite3.Connection, data: bytes, digest: bytes) -> No
 
 
 def packed_bomb(connection: sqlite3.Connection) -> None:
-    data, digest, _ = packed_message(20 * ENTRY_BYTES)
+    data, digest, _ = packed_message(6 * ENTRY_BYTES)
     put_packed(connection, data, digest)
 
 
@@ -114,9 +114,9 @@ def endless_stream(connection: sqlite3.Connection) -> None:
 
 
 def blob_bomb(connection: sqlite3.Connection) -> None:
-    data, digest, sha256 = packed_message(20 * ENTRY_BYTES)
+    data, digest, sha256 = packed_message(6 * ENTRY_BYTES)
     connection.execute("UPDATE entries SET packed = NULL, blob = ?, digest = ?", (sha256, digest))
-    row = (sha256, 20 * ENTRY_BYTES, data)
+    row = (sha256, 6 * ENTRY_BYTES, data)
     connection.execute("INSERT INTO blobs (tree_id, sha256, size, data) SELECT tree_id, ?, ?, ? FROM entries", row)
 
 
@@ -236,8 +236,8 @@ def test_a_pipe_that_nobody_writes_to_is_refused_and_not_waited_for(
 HEAD = b'{"type":"session","version":3,"id":"long","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/"}\n'
 ROW = b'{"type":"message","id":"%b","parentId":null,"timestamp":"2026-01-01T00:00:00.000Z","message":'
 LONG = {
-    "a line of one letter": (b"a" * 2**20, 10 * ENTRY_BYTES // 2**20, b"\n"),
-    "a line without an end": (b"\0" * 2**20, 10 * ENTRY_BYTES // 2**20, b""),
+    "a line of one letter": (b"a" * 2**20, 6 * ENTRY_BYTES // 2**20, b"\n"),
+    "a line without an end": (b"\0" * 2**20, 6 * ENTRY_BYTES // 2**20, b""),
     "a line of objects": (b'{"a":[' + b"{}," * 2**18, 15, b"0]}\n"),
 }
 

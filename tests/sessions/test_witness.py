@@ -15,7 +15,7 @@ import pytest
 
 import flue_py
 import flue_py.sync
-from flue_py.core.witness import Head, read_head
+from flue_py.core.chain import Head, read_head
 from flue_py.errors import CorruptStore, FlueError, HistoryPutBack, InvalidArgument, StoreUnavailable, StoreWarning
 from flue_py.sessions.witnesses import Every, FileWitness, HttpWitness, StoreWitness
 from tests.tables import inputs

@@ -41,8 +41,8 @@ from flue_py.context.pipeline import plain_agent
 from flue_py.context.request import Reshaping
 from flue_py.context.settings import ContextSettings, context_settings
 from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.erasure import REDACTED
 from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, encode_json
-from flue_py.core.redaction import REDACTED
 from flue_py.core.sessions import SessionInfo, check_entry_id
 from flue_py.db.runner import committed_before
 from flue_py.errors import (

@@ -31,8 +31,8 @@ from flue_py.adapters.common import Access, Cache, Target, Work, find_session
 from flue_py.adapters.langgraph import layout
 from flue_py.adapters.langgraph.layout import Address, Place, Record, ThreadOwned, Values, entry_id, release
 from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.erasure import REDACTED
 from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, encode_json
-from flue_py.core.redaction import REDACTED
 from flue_py.errors import (
     InvalidArgument,
     InvalidEntry,

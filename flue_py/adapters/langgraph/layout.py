@@ -46,9 +46,9 @@ from msgspec.structs import replace
 from flue_py.adapters import common
 from flue_py.core.context import latest_compaction, project_kept, uncompaction
 from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.erasure import REDACTED
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, EXCLUSION, SHOWN_KINDS
-from flue_py.core.redaction import REDACTED
 from flue_py.core.usage import billed_by
 from flue_py.errors import CorruptStore, InvalidArgument, InvalidEntry, RevisionConflict, SessionExists, shown
 from flue_py.providers.base import fields_of, listed

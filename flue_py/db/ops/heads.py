@@ -7,10 +7,9 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from operator import attrgetter
 
-from flue_py.core.chain import NO_PARENT, Chain
+from flue_py.core.chain import NO_PARENT, Age, Chain, Head, age_of
 from flue_py.core.ledger import SessionRow
 from flue_py.core.sessions import is_storable
-from flue_py.core.witness import Age, Head, age_of
 from flue_py.db import sql
 from flue_py.db.ops.keys import seams
 from flue_py.db.runner import Nothing, Row, SessionState, Statement, Transaction

@@ -11,10 +11,9 @@ from typing import TypeAlias
 from flue_py.core.chain import HALF
 from flue_py.core.context import merged_range_of
 from flue_py.core.entries import Entry, entry_prefix, layout_of, referred_artifact
-from flue_py.core.erasure import Needles
+from flue_py.core.erasure import Needles, Redaction, extra_left, is_tombstone, line_of, mark_of, texts_gone, tombstone
 from flue_py.core.json import JsonObject, NamedTuple, decode_json, decode_object, to_json
 from flue_py.core.kinds import ARTIFACT, COMPACTION, MESSAGE, SUMMARIES, message_preview, message_text, message_title
-from flue_py.core.redaction import Redaction, extra_left, is_tombstone, line_of, mark_of, texts_gone, tombstone
 from flue_py.core.sessions import Edit, Expected, Note, SessionInfo, is_storable
 from flue_py.db import sql
 from flue_py.db.ops import erase
