@@ -112,7 +112,7 @@ class _Reading(Struct):
             entry = kit.plain_entry(kit.entry_kind("amp.", kit.one_text(role, 60) or "message"), without(value, "role"))
             if summaries:
                 fields: JsonObject = {"summary": kit.one_text(summaries[-1].get("summary")) or "", "tokensBefore": 0}
-                entry = replace(kit.plain_entry(COMPACTION, {**fields, "firstKeptEntryId": ""}), references=())
+                entry = kit.plain_entry(COMPACTION, {**fields, "firstKeptEntryId": ""})
             elif role != "info":
                 chain.notes.unknown_kinds[kit.one_text(role, 60) or "message"] += 1
             chain.add(entry, item.index, created_us=at_us)

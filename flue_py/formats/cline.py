@@ -17,7 +17,7 @@ from flue_py.core.kinds import COMPACTION, message_text
 from flue_py.core.sessions import made_id
 from flue_py.errors import UnreadableFile
 from flue_py.formats import kit
-from flue_py.formats.gathered import read_beside, states_of
+from flue_py.formats.gathered import facts_beside
 from flue_py.providers.anthropic import messages_from_anthropic
 from flue_py.providers.base import fields_of, objects_in, only
 from flue_py.providers.openai_chat import calls_in
@@ -72,28 +72,17 @@ def files_beside(path: Path) -> Mapping[str, Path]:
     return {"header": path.with_name(f"{path.parent.name}.json"), "compaction": path.with_name(compacted)}
 
 
-def beside_cline(path: Path) -> JsonValue:
-    """Return the states of the files beside a document."""
-    return states_of(files_beside(path).values())
-
-
 class ClineReader(kit.DocumentReader):
     """Reads a document (see `Reader`), given its path and the files beside it, by their kind."""
 
     def __init__(self, name: str = "the file") -> None:
         super().__init__(lambda data, name: (parse_cline(data, name, self.path, self.beside),), name)
-        self.path, self.beside = "", dict[str, bytes]()
 
 
 read_cline = ClineReader
 
 
-def before_cline(path: Path, reader: ClineReader, lines: object) -> Iterator[None]:
-    """Give a reader the files beside a document. Yields no rows."""
-    reader.path = str(path.absolute())
-    files = {kind: read_beside(file) for kind, file in files_beside(path).items()}
-    reader.beside = {kind: data for kind, data in files.items() if data is not None}
-    return iter(())
+before_cline, beside_cline = facts_beside(files_beside)
 
 
 def parse_cline(data: bytes, name: str, path: str, beside: Mapping[str, bytes]) -> kit.SessionPart:
@@ -313,8 +302,7 @@ class _Reading(Struct):
         tokens = beside.get("tokensBefore")
         fields = {**fields, "tokensBefore": tokens if type(tokens) is int and tokens >= 0 else 0}
         at_us = kit.read_moment(beside.get("generatedAt")) or kit.read_moment(item.value.get("ts"))
-        entry = replace(kit.plain_entry(COMPACTION, fields), references=())
-        self.chain.add(entry, item.index, beside=beside, created_us=at_us, is_link=False)
+        self.chain.add(kit.plain_entry(COMPACTION, fields), item.index, beside=beside, created_us=at_us, is_link=False)
 
 
 def _named(value: JsonObject) -> JsonObject:

@@ -17,7 +17,7 @@ from flue_py.core.sessions import derived_id, made_id
 from flue_py.core.usage import PaidCall, call_of, read_reported, usage_json
 from flue_py.errors import UnreadableFile
 from flue_py.formats import kit
-from flue_py.formats.gathered import read_beside, states_of
+from flue_py.formats.gathered import facts_beside
 from flue_py.providers.base import fields_of, listed, objects_in, only, result_message
 
 # Events stand in the order in which they happened, those of sub-agents among the others: each agent has a chain of its
@@ -30,6 +30,7 @@ FORMAT = "copilot-cli"
 PREFIX = "copilot_cli."
 """Before the type of a row that is not part of the conversation."""
 
+_EVENTS = "events.jsonl"
 _MAIN = ""
 _PROVIDER = "github-copilot"
 """The provider of calls whose rows name none."""
@@ -70,14 +71,12 @@ class _Agent(Struct):
 
 
 class CopilotCliReader(kit.RowReader):
-    """Reads a session file (see `Reader`). ``workspace`` are the facts beside it, ``folder`` the name of its folder."""
+    """Reads a session file (see `Reader`)."""
 
     ready = 0
 
     def __init__(self, name: str = "the file") -> None:
         super().__init__(name)
-        self.workspace: Mapping[str, str] = {}
-        self.folder = ""
         self._session_id = ""
         self._start: JsonObject = {}
         self._agents: dict[str, _Agent] = {}
@@ -115,7 +114,8 @@ class CopilotCliReader(kit.RowReader):
     # the sessions
 
     def _begin(self, first: JsonObject, data: JsonObject) -> None:
-        names = (data.get("sessionId"), self.folder, self._name.rpartition("/")[2].removesuffix(".jsonl"))
+        folder = Path(self.path).parent.name if self._name == _EVENTS else ""
+        names = (data.get("sessionId"), folder, self._name.rpartition("/")[2].removesuffix(".jsonl"))
         self._session_id = next((name for name in names if kit.is_name(name)), "")
         if not self._session_id or "data" not in first or "id" not in first:
             raise UnreadableFile(f"{self._name} is not a session of Copilot CLI; nothing was imported")
@@ -138,7 +138,7 @@ class CopilotCliReader(kit.RowReader):
         return self._agents[name]
 
     def _part(self, key: str, agent: _Agent) -> kit.SessionPart:
-        about, is_main = self.workspace, key == _MAIN
+        about, is_main = _workspace(self.beside.get("workspace", b"")), key == _MAIN
         title, is_named = about.get("name") or about.get("summary"), about.get("user_named") == "true"
         part = agent.chain.parsed(
             FORMAT,
@@ -226,7 +226,7 @@ class CopilotCliReader(kit.RowReader):
         entry = kit.plain_entry(COMPACTION, {**fields, "tokensBefore": before if type(before) is int else 0})
         calls = (self._paid(row, used, COMPACTION, used.get("model")),) if used and not agent.counts_calls else ()
         agent.compacting = None
-        self._add(replace(entry, references=(), calls=calls), row, agent, {})
+        self._add(replace(entry, calls=calls), row, agent, {})
 
     def _aside(self, row: kit.Row, data: JsonObject, agent: _Agent) -> None:
         """Emit a row that is not part of the conversation."""
@@ -304,17 +304,11 @@ def _numbers(usage: JsonObject) -> Counter[str]:
 # The file beside a session: its name, and who gave it.
 
 
-def before_copilot_cli(path: Path, reader: CopilotCliReader, _lines: object) -> Iterator[None]:
-    """Give a reader the facts that stand beside its file. Never raises."""
-    if path.name == "events.jsonl":
-        reader.folder = path.absolute().parent.name
-        reader.workspace = _workspace(read_beside(path.with_name("workspace.yaml")) or b"")
-    return iter(())
+def _files_beside(path: Path) -> Mapping[str, Path]:
+    return {"workspace": path.with_name("workspace.yaml")} if path.name == _EVENTS else {}
 
 
-def beside_copilot_cli(path: Path) -> JsonValue:
-    """Return the state of the file with the name of a session."""
-    return states_of([path.with_name("workspace.yaml")]) if path.name == "events.jsonl" else None
+before_copilot_cli, beside_copilot_cli = facts_beside(_files_beside)
 
 
 def _workspace(data: bytes) -> dict[str, str]:

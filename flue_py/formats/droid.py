@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import JsonObject, JsonValue, without
+from flue_py.core.json import JsonObject, without
 from flue_py.core.sessions import derived_id, made_id
 from flue_py.core.usage import PaidCall, call_of, read_reported
 from flue_py.errors import UnreadableFile
 from flue_py.formats import kit
-from flue_py.formats.gathered import read_beside, states_of
+from flue_py.formats.gathered import facts_beside
 from flue_py.providers.anthropic import messages_from_anthropic
 from flue_py.providers.base import fields_of
 from flue_py.providers.openai_chat import calls_in
@@ -39,13 +39,12 @@ def looks_like_droid(first_bytes: bytes, path: str) -> bool:
 
 
 class DroidReader(kit.RowReader):
-    """Reads a session file (see `Reader`). ``settings`` are those of the file beside it."""
+    """Reads a session file (see `Reader`)."""
 
     ready = 0
 
     def __init__(self, name: str = "the file") -> None:
         super().__init__(name)
-        self.settings: JsonObject = {}
         self._chain: kit.Chain | None = None
         self._start: JsonObject = {}
         self._tools: dict[str, str] = {}
@@ -76,11 +75,12 @@ class DroidReader(kit.RowReader):
         """Return the session. Raises `UnreadableFile` if there is no row."""
         if self._chain is None:
             raise UnreadableFile(f"{self._name} is not a session of Droid: it has no row; nothing was imported")
-        about: JsonObject = {"start": self._start, **({"settings": self.settings} if self.settings else {})}
+        settings = kit.decode_row(2, self.beside.get("settings", b""), kit.Notes()) or {}
+        about: JsonObject = {"start": self._start, **({"settings": settings} if settings else {})}
         title = kit.one_text(self._start.get("sessionTitle")) or kit.one_text(self._start.get("title"))
         names: kit.SessionFields = {"auto_title": title, "cwd": self._start.get("cwd"), "created_us": self._created_us}
         part = self._chain.parsed(FORMAT, self._name, about, **names)
-        return [replace(part, calls=self._calls(self._chain.session_id))]
+        return [replace(part, calls=self._calls(settings, self._chain.session_id))]
 
     def _begin(self, row: kit.Row) -> str:
         names = (row.fields.get("id") if row.type == _START else None, self._name.rpartition("/")[2])
@@ -114,35 +114,26 @@ class DroidReader(kit.RowReader):
             name = kit.first_unused(lambda number: derived_id(name, row.line, str(number)), chain.lines)
         chain.add(entry, row.line, beside=beside, entry_id=name, created_us=at)
 
-    def _calls(self, session_id: str) -> tuple[PaidCall, ...]:
+    def _calls(self, settings: JsonObject, session_id: str) -> tuple[PaidCall, ...]:
         """Return the sums of the session as one call; thoughts are counted apart from the output."""
-        sums = fields_of(self.settings.get("tokenUsage"))
+        sums = fields_of(settings.get("tokenUsage"))
         counts: JsonObject = {ours: sums[name] for name, ours in _COUNTS.items() if name in sums}
         written = [count for name in ("outputTokens", "thinkingTokens") if isinstance(count := sums.get(name), int)]
         counts |= {"output_tokens": sum(written)} if written else {}
         reported = read_reported(counts)
         for oddity in reported.oddities:
             self._notes.repair(0, oddity)
-        provider, model = self.settings.get("providerLock"), self.settings.get("model")
+        provider, model = settings.get("providerLock"), settings.get("model")
         call = call_of(reported, provider=provider, model=model, call_id=made_id(FORMAT, session_id))
-        at = kit.read_moment(self.settings.get("providerLockTimestamp")) or self._created_us
+        at = kit.read_moment(settings.get("providerLockTimestamp")) or self._created_us
         return (replace(call, at_us=at),) if any(reported.totals) else ()
 
 
 read_droid = DroidReader
 
 
-def before_droid(path: Path, reader: DroidReader, _lines: object) -> Iterator[None]:
-    """Give a reader the settings that stand beside its file. Never raises."""
-    data = read_beside(_settings(path))
-    reader.settings = (kit.decode_row(2, data, kit.Notes()) or {}) if data else {}
-    return iter(())
+def _files_beside(path: Path) -> Mapping[str, Path]:
+    return {"settings": path.with_name(f"{path.name.removesuffix('.jsonl')}.settings.json")}
 
 
-def beside_droid(path: Path) -> JsonValue:
-    """Return the state of the settings beside a session."""
-    return states_of([_settings(path)])
-
-
-def _settings(path: Path) -> Path:
-    return path.with_name(f"{path.name.removesuffix('.jsonl')}.settings.json")
+before_droid, beside_droid = facts_beside(_files_beside)

@@ -185,6 +185,25 @@ def object_beside(path: Path) -> JsonObject:
     return kit.decode_row(1, read_beside(path) or b"", kit.Notes()) or {}
 
 
+def facts_beside(
+    files: Callable[[Path], Mapping[str, Path]],
+) -> tuple[Callable[[Path, kit.RowReader, object], Iterator[None]], Callable[[Path], JsonValue]]:
+    """Return the `Before` and the `Beside` of a format, given the files beside one that say more about it, by kind."""
+
+    def before(path: Path, reader: kit.RowReader, _lines: object) -> Iterator[None]:
+        """Give a reader the files beside its own. Yields no rows."""
+        reader.path = str(path.absolute())
+        read = {kind: read_beside(file) for kind, file in files(path).items()}
+        reader.beside = {kind: data for kind, data in read.items() if data is not None}
+        return iter(())
+
+    def beside(path: Path) -> JsonValue:
+        """Return the states of the files beside another one; None if there are none. Never raises."""
+        return states_of(there.values()) if (there := files(path)) else None
+
+    return before, beside
+
+
 def lines_of(path: Path) -> Iterator[bytes]:
     """Yield the lines of a plain file, if there is one, but for those that would begin a session."""
     file = None

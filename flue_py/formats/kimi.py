@@ -264,7 +264,7 @@ class _Reading(Struct):
         else:
             behind = self.said[count:] if type(count) is int and count >= 0 else []
             body["firstKeptEntryId"] = behind[0].entry_id if behind else ""
-        entry_id = self._add(row, replace(kit.plain_entry(COMPACTION, body), references=()), {})
+        entry_id = self._add(row, kit.plain_entry(COMPACTION, body), {})
         self.said = [*(replace(message, before=None) for message in before), _Said(entry_id, False, None), *behind]
 
 
@@ -422,8 +422,6 @@ class _Lists(Struct):
 
     chain: kit.Chain
     tools: dict[str, str] = field(default_factory=dict)
-    placed: dict[tuple[str | None, str], str] = field(default_factory=dict)
-    """The entries, by the one before them, and their payloads: lists have beginnings in common."""
     calls: list[PaidCall] = field(default_factory=list)
     began_us: int | None = None
 
@@ -440,20 +438,14 @@ class _Lists(Struct):
         elif role in ("_checkpoint", "_usage"):
             notes.left_out["is a mark in the list"] += 1
         elif role == "_system_prompt":
-            self._place(row, kit.plain_entry("kimi_cli.system_prompt", only(value, "content")), {})
+            self.chain.follow(kit.plain_entry("kimi_cli.system_prompt", only(value, "content")), row.line)
         else:
             content = value.get("content")
             parts = [_part(part) for part in content] if isinstance(content, list) else content
             message = message_from_chat({**value, "content": parts}, self.tools)
             self.tools |= calls_in(message)
-            self._place(row, *kit.message_entry(message, value, row.line, notes))
-
-    def _place(self, row: kit.Row, entry: NewEntry, extra: JsonObject) -> None:
-        key = self.chain.leaf, entry.payload
-        self.chain.notes.merged += key in self.placed
-        # The same list gives the same ids, whichever file it is in.
-        self.chain.linked = self.chain.leaf or ""
-        self.chain.leaf = self.placed[key] = self.placed.get(key) or self.chain.add(entry, row.line, beside=extra)
+            entry, extra = kit.message_entry(message, value, row.line, notes)
+            self.chain.follow(entry, row.line, beside=extra)
 
     def _pay(self, value: JsonObject) -> None:
         """Book the tokens of a step: nothing says which message it made."""

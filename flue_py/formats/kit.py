@@ -723,6 +723,9 @@ class Chain(Struct):
     linked: str = ""
     """The id that the next made id is made from."""
 
+    placed: dict[tuple[str | None, str], str] = field(default_factory=dict)
+    """The entries of `follow`, by the one before them, and their payloads."""
+
     def add(
         self,
         entry: NewEntry,
@@ -752,6 +755,14 @@ class Chain(Struct):
         if is_link:
             self.linked = name
         return name
+
+    def follow(self, entry: NewEntry, at: int, *, beside: Mapping[str, JsonValue] | None = None) -> None:
+        """Go on to an entry below the leaf: one that is there, if it says the same, as lists begin alike."""
+        key = self.leaf, entry.payload
+        self.notes.merged += key in self.placed
+        # The same list gives the same ids, wherever it is.
+        self.linked = self.leaf or ""
+        self.leaf = self.placed[key] = self.placed.get(key) or self.add(entry, at, beside=beside)
 
     def parsed(
         self,
@@ -1114,12 +1125,16 @@ def read_lines(reader: Reader, lines: Sequence[bytes]) -> list[SessionPart]:
 
 
 class RowReader:
-    """The common part of readers (see `Reader`): the name of the file, and the notes on its rows."""
+    """The common part of readers (see `Reader`): the name of the file, and the notes on its rows.
+
+    ``path`` and ``beside`` are for `facts_beside`: the file in full, and the bytes of those beside it, by their kind.
+    """
 
     needs_scan = False
     needs_whole = False
 
     def __init__(self, name: str = "the file") -> None:
+        self.path, self.beside = "", dict[str, bytes]()
         self._name = name
         self._notes = Notes()
 

@@ -8,7 +8,6 @@ from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from flue_py.core.json import JsonObject, JsonValue, without
@@ -92,28 +91,17 @@ def _rows(values: JsonValue) -> Iterator[bytes]:
     return (gathered_row(ITEM, {"row": value}) for value in listed(values))
 
 
-class _Reading(Struct):
-    """The rows that were read so far."""
-
-    chain: kit.Chain
-    placed: dict[tuple[str | None, str], str] = field(default_factory=dict)
-    """The entries, by the one before them, and their payloads: lists have beginnings in common."""
-
-    def read(self, row: kit.Row) -> None:
-        """Take over a row."""
-        item, notes = fields_of(row.fields.get("row")), self.chain.notes
-        if row.type == LIST:
-            notes.left_out["is about the session"] += 1
-            self.chain.leaf = None
-            return
-        value = fields_of(item.get("message"))
-        entry, extra = kit.message_entry(_message(value), value, row.line, notes)
-        key = self.chain.leaf, entry.payload
-        notes.merged += key in self.placed
-        # The same list gives the same ids, whichever generation it is of.
-        self.chain.linked = self.chain.leaf or ""
-        extra = {**without(item, "message"), **without(value, *_READ, "name", "images"), **extra}
-        self.chain.leaf = self.placed[key] = self.placed.get(key) or self.chain.add(entry, row.line, beside=extra)
+def _read(chain: kit.Chain, row: kit.Row) -> None:
+    """Take over a row: the beginning of a list, or a message of one."""
+    if row.type == LIST:
+        chain.notes.left_out["is about the session"] += 1
+        chain.leaf = None
+        return
+    item = fields_of(row.fields.get("row"))
+    value = fields_of(item.get("message"))
+    entry, extra = kit.message_entry(_message(value), value, row.line, chain.notes)
+    extra = {**without(item, "message"), **without(value, *_READ, "name", "images"), **extra}
+    chain.follow(entry, row.line, beside=extra)
 
 
 def _message(value: JsonObject) -> JsonObject:
@@ -164,12 +152,12 @@ def parse_mistral_vibe(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool
     if not kit.is_name(session_id):
         raise UnreadableFile(f"{file} is not a session of Mistral Vibe: it has no id; nothing was imported")
     notes.left_out["is about the session"] += 1
-    reading = _Reading(kit.Chain(session_id, notes))
+    chain = kit.Chain(session_id, notes)
     for row in rows[1:]:
-        reading.read(row)
+        _read(chain, row)
     titles = {meta.get("title_source") == "auto": kit.one_text(meta.get("title"))}
     snapshot = fields_of(about.get("session"))
-    parsed = reading.chain.parsed(
+    parsed = chain.parsed(
         FORMAT,
         file,
         {"meta": without(meta, "username"), "session": snapshot},

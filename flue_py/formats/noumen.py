@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import PurePath
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.json import JsonObject, JsonValue, without
@@ -186,7 +185,7 @@ class _Reading(Struct):
             is_free = kit.is_name(uuid) and uuid not in self.chain.lines
             first_kept = str(uuid) if is_free else self._made(following)
         fields: JsonObject = {"summary": text.removeprefix(SUMMARY_PREFIX), "firstKeptEntryId": first_kept}
-        return replace(kit.plain_entry(COMPACTION, {**fields, "tokensBefore": 0}), references=())
+        return kit.plain_entry(COMPACTION, {**fields, "tokensBefore": 0})
 
     def _made(self, row: kit.Row, suffix: str = "") -> str:
         return made_id(self.chain.session_id, str(row.line), suffix)

@@ -183,7 +183,7 @@ class _Reading(Struct):
             ranges, holes = self._stretches(event, view)
             body: JsonObject = {"summary": event.fields["summary"], "firstKeptEntryId": view.behind[""], BASE: None}
             body |= {RANGES: [item.as_json for item in ranges], "details": without(event.fields, *ENVELOPE, "summary")}
-            entry = replace(kit.plain_entry(COMPACTION, body), references=())
+            entry = kit.plain_entry(COMPACTION, body)
         elif len(holes) < len(view.dropped):
             notes.repair(event.line, "forgets a summary and has none of its own: the summary stays in the context")
         if paid := self.bill.get((event.response, 0)):

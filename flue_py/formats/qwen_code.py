@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -15,7 +15,7 @@ from flue_py.core.sessions import NewSession, derived_id, made_id
 from flue_py.core.usage import PaidCall, ReportedUsage, call_of, read_reported, usage_json
 from flue_py.errors import UnreadableFile, shown
 from flue_py.formats import kit
-from flue_py.formats.gathered import read_beside, states_of
+from flue_py.formats.gathered import facts_beside
 from flue_py.providers.base import fields_of, listed
 from flue_py.providers.gemini import messages_from_gemini
 
@@ -79,14 +79,13 @@ def usage_of(reported: JsonObject) -> ReportedUsage:
 
 
 class QwenCodeReader(kit.RowReader):
-    """Reads a session file row by row (see `Reader`). ``name`` is that of the file.
-
-    ``about`` are the facts on a sub-agent in the file beside its own.
-    """
+    """Reads a session file row by row (see `Reader`). ``name`` is that of the file."""
 
     def __init__(self, name: str = "the file") -> None:
         super().__init__(name)
-        self.about: JsonObject = {}
+        self._about: JsonObject = {}
+        """The facts on a sub-agent in the file beside its own."""
+
         self._chain = kit.Chain("", self._notes)
         self._draft = kit.Draft()
         self._session: NewSession | None = None
@@ -138,8 +137,8 @@ class QwenCodeReader(kit.RowReader):
         names = {title.is_made: title.title for title in draft.titles}
         session = replace(session, title=names.get(False), auto_title=names.get(True))
         part = draft.take(FORMAT, str(self._header.get("version") or ""), session, self._parent)
-        is_over = self._parent is not None and self.about.get("status") == "completed"
-        own = replace(part, completed_us=kit.read_time(self.about.get("lastUpdatedAt")) if is_over else None)
+        is_over = self._parent is not None and self._about.get("status") == "completed"
+        own = replace(part, completed_us=kit.read_time(self._about.get("lastUpdatedAt")) if is_over else None)
         if not self._repeated:
             return [own]
         # The calls of rows that a fork repeats, for the session that they were copied from.
@@ -161,6 +160,7 @@ class QwenCodeReader(kit.RowReader):
     # where rows stand
 
     def _begun(self, first: JsonObject) -> NewSession:
+        self._about = kit.decode_row(1, self.beside.get("agent", b""), kit.Notes()) or {}
         session_id: JsonValue = first.get("sessionId")
         if not kit.is_name(session_id):
             session_id = self._name.rpartition("/")[2].removesuffix(".jsonl")
@@ -168,13 +168,13 @@ class QwenCodeReader(kit.RowReader):
             raise UnreadableFile(f"{self._name}: neither its first row nor its name is the id of a session")
         agent = first.get("agentId")
         if first.get("isSidechain") is True and kit.is_name(agent):
-            above = self.about.get("parentAgentId")
+            above = self._about.get("parentAgentId")
             asker = _task_session_id(session_id, above) if kit.is_name(above) else session_id
             self._parent = kit.TaskOf(asker, agent[:200])
             session_id = _task_session_id(session_id, agent)
         self._chain.session_id = session_id
         self._header = {name: kit.one_text(first[name], 1000) for name in _CONSTANT if name in first}
-        about: JsonObject = {"header": self._header, **({"agent": self.about} if self.about else {})}
+        about: JsonObject = {"header": self._header, **({"agent": self._about} if self._about else {})}
         cwd, began_us = kit.one_text(first.get("cwd")), kit.read_time(first.get("timestamp"))
         return kit.imported_session(
             session_id, FORMAT, self._name, about, self._notes, cwd=cwd, created_us=began_us, parent=self._parent
@@ -248,7 +248,7 @@ class QwenCodeReader(kit.RowReader):
             (self._repeated if self._is_copied else self._draft.calls).extend(others)
             self._draft.settles[row.id] = (str(own.call_id),)
             self._waiting = []
-        model = self.about.get("model") or fields_of(self.about.get("persistedCliFlags")).get("model")
+        model = self._about.get("model") or fields_of(self._about.get("persistedCliFlags")).get("model")
         return _call(row, usage, row.fields.get("model", model), "turn"), usage
 
     def _compact(self, row: kit.Row, payload: JsonObject, contents: list[JsonValue]) -> None:
@@ -304,20 +304,12 @@ class QwenCodeReader(kit.RowReader):
 read_qwen_code = QwenCodeReader
 
 
-def before_qwen_code(path: Path, reader: QwenCodeReader, lines: object) -> Iterator[None]:
-    """Give a reader the facts beside the file of a sub-agent. Never raises."""
-    data = read_beside(_about(path)) if path.name.startswith("agent-") else None
-    reader.about = {} if data is None else kit.decode_row(1, data, kit.Notes()) or {}
-    return iter(())
+def _files_beside(path: Path) -> Mapping[str, Path]:
+    is_agent = path.name.startswith("agent-")
+    return {"agent": path.with_name(f"{path.name.removesuffix('.jsonl')}.meta.json")} if is_agent else {}
 
 
-def beside_qwen_code(path: Path) -> JsonValue:
-    """Return the state of the file beside that of a sub-agent."""
-    return states_of([_about(path)]) if path.name.startswith("agent-") else None
-
-
-def _about(path: Path) -> Path:
-    return path.with_name(f"{path.name.removesuffix('.jsonl')}.meta.json")
+before_qwen_code, beside_qwen_code = facts_beside(_files_beside)
 
 
 def _task_session_id(session_id: str, agent: str) -> str:

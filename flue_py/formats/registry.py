@@ -216,8 +216,7 @@ class Format(Frozen):
     def recognizes(self, first_bytes: bytes, path: str) -> bool:
         """Return whether a file that begins like this looks like one of the format."""
         try:
-            recognizer: Recognizer = _named(self.recognize)
-            return recognizer(first_bytes, path)
+            return bool(_named(self.recognize)(first_bytes, path))
         except Exception as error:
             if self.package == OURS:
                 raise
@@ -226,18 +225,18 @@ class Format(Frozen):
 
     def other_format(self, pieces: Iterable[bytes]) -> str | None:
         """Return the name of the format that a file is of after all, which this one recognized by its beginning."""
-        settler: Settler | None = None if self.settle is None else _named(self.settle)
-        return None if settler is None else settler(pieces)
+        name: str | None = None if self.settle is None else _named(self.settle)(pieces)
+        return name
 
     def reader(self, name: str) -> Reader:
         """Return a reader for one file of this name."""
-        maker: ReaderMaker = _named(self.read)
-        return maker(name)
+        reader: Reader = _named(self.read)(name)
+        return reader
 
     def rows_before(self, path: Path, reader: Reader, lines: Lines) -> Iterator[None]:
         """Give a reader the rows before a file in other files, and yield after each row. Raises `UnreadableFile`."""
-        before: Before | None = None if self.before is None else _named(self.before)
-        return iter(()) if before is None else before(path, reader, lines)
+        rows: Iterator[None] = iter(()) if self.before is None else _named(self.before)(path, reader, lines)
+        return rows
 
     def gathered(self, path: Path, unchanged: Collection[str] = ()) -> Generator[bytes, None, None] | None:
         """Return the rows that stand for a file, but for some sessions; None if they are its own lines."""
@@ -266,8 +265,8 @@ class Format(Frozen):
 
     def said_beside(self, path: Path) -> JsonValue:
         """Return the facts about a file in other files."""
-        reader: Beside | None = None if self.beside is None else _named(self.beside)
-        return None if reader is None else reader(path)
+        facts: JsonValue = None if self.beside is None else _named(self.beside)(path)
+        return facts
 
     def written(self, session: SessionTree) -> Exported:
         """Return a session in this format. Raises `InvalidArgument` if the format cannot be written, or its code fails.

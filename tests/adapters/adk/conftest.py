@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,24 +11,29 @@ from tests.postgres import NewDatabase
 
 needs("adk", "google.adk")
 
-STORES = ("memory", "sqlite", "postgres")
 
-
-@pytest.fixture(params=STORES)
-def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A place for a store, on every database."""
+def _target(request: pytest.FixtureRequest, folder: Path) -> str:
     if request.param == "memory":
         return ":memory:"
     if request.param == "sqlite":
-        return str(tmp_path / "sessions.db")
+        return str(folder / "sessions.db")
     new_database: NewDatabase = request.getfixturevalue("new_database")
     return new_database()
 
 
-@pytest.fixture(params=STORES[1:])
+@pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.thorough)])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A place for a store, for what does not depend on the database."""
+    return _target(request, tmp_path)
+
+
+@pytest.fixture(params=["memory", "postgres"])
+def everywhere(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A place for a store on each database, for values that it has to hold."""
+    return _target(request, tmp_path)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
 def shared(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The same, where several may open the store."""
-    if request.param == "sqlite":
-        return str(tmp_path / "sessions.db")
-    new_database: Callable[[], str] = request.getfixturevalue("new_database")
-    return new_database()
+    """The same, where several may open the store, from any thread."""
+    return _target(request, tmp_path)

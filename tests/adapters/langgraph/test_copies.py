@@ -20,6 +20,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 import flue_py
 from flue_py.adapters.langgraph import FlueSaver
 from flue_py.db.backend import Backend
+from flue_py.errors import InvalidArgument, SessionNotFound
 from tests.adapters.langgraph.graphs import answers, chat, thread
 from tests.values import existing
 
@@ -60,6 +61,10 @@ def test_a_thread_is_copied_often_and_at_once(tmp_path: Path) -> None:
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda n: saver.copy_thread("t", f"copy {n}"), range(12)))
         saver.copy_thread("copy 11", "copy of a copy")
+        with pytest.raises(InvalidArgument, match="is there already"):
+            saver.copy_thread("t", "copy 11")
+        with pytest.raises(SessionNotFound):
+            saver.copy_thread("nobody", "new")
         for number in range(11):
             saver.delete_thread(f"copy {number}")
         saver.delete_thread("t")

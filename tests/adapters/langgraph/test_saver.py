@@ -39,6 +39,7 @@ import flue_py
 from flue_py.adapters.langgraph import FlueSaver, ThreadOwned, layout
 from flue_py.errors import InvalidArgument, LeafConflict, SessionNotFound
 from tests.adapters.langgraph.graphs import USAGE, answers, chat, thread
+from tests.tables import inputs
 from tests.values import existing
 
 
@@ -166,21 +167,24 @@ MESSAGES: list[BaseMessage] = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(MESSAGES)))
-def test_every_message_comes_back_value_for_value(tmp_path: Path, number: int) -> None:
-    message = MESSAGES[number]
+def test_every_message_comes_back_value_for_value(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
+    empty: Any = empty_checkpoint()
     with FlueSaver.from_conn_string(path) as saver:
-        saved = saver.put(thread("t"), empty_checkpoint() | {"channel_values": {"messages": [message]}}, {}, {})  # type: ignore[typeddict-item]
+        saved = [
+            saver.put(thread(str(number)), empty | {"channel_values": {"messages": [message]}}, {}, {})
+            for number, message in enumerate(MESSAGES)
+        ]
     for _ in range(2):
         with FlueSaver.from_conn_string(path) as saver:
-            found = existing(saver.get_tuple(saved))
-            (back,) = found.checkpoint["channel_values"]["messages"]
-            assert type(back) is type(message)
-            assert repr(back) == repr(through_the_framework(message))
+            read = [existing(saver.get_tuple(config)).checkpoint["channel_values"]["messages"] for config in saved]
+            assert [(type(back), repr(back)) for (back,) in read] == [
+                (type(message), repr(through_the_framework(message))) for message in MESSAGES
+            ]
     with checked(path) as store:
-        (entry,) = (entry for entry in store.open_session("t").get_tree() if entry.kind == "message")
-        assert entry.role in ("user", "assistant", "system", "toolResult", "critic")
+        for number in range(len(MESSAGES)):
+            (entry,) = (entry for entry in store.open_session(str(number)).get_tree() if entry.kind == "message")
+            assert entry.role in ("user", "assistant", "system", "toolResult", "critic")
 
 
 VALUES: list[Any] = [
@@ -506,32 +510,6 @@ def test_subgraphs_are_tasks_and_their_calls_are_paid_once(tmp_path: Path) -> No
         pass
 
 
-def test_a_copy_has_every_branch(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    with FlueSaver.from_conn_string(path) as saver:
-        graph = chat(saver, answers(9))
-        graph.invoke({"messages": [("user", "One?")]}, thread("t"))
-        first = graph.get_state(thread("t")).config
-        graph.invoke({"messages": [("user", "Two?")]}, thread("t"))
-        graph.invoke({"messages": [("user", "Else?")]}, first)
-        saver.put_writes(first, [("late", 1)], "late")
-        saver.copy_thread("t", "copy")
-        for other in ("t", "copy"):
-            for found in saver.list(thread(other)):
-                again = existing(saver.get_tuple(found.config))
-                assert again.checkpoint == found.checkpoint
-        mine, theirs = list(saver.list(thread("t"))), list(saver.list(thread("copy")))
-        assert [(each.checkpoint, each.metadata, each.pending_writes) for each in mine] == [
-            (each.checkpoint, each.metadata, each.pending_writes) for each in theirs
-        ]
-        with pytest.raises(InvalidArgument, match="is there already"):
-            saver.copy_thread("t", "copy")
-        with pytest.raises(SessionNotFound):
-            saver.copy_thread("nobody", "new")
-    with checked(path) as store:
-        assert store.usage().total.calls == 3
-
-
 def test_pruned_namespaces_name_the_sessions_that_are_there(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with FlueSaver.from_conn_string(path) as saver:
@@ -637,9 +615,9 @@ def test_a_serializer_that_may_encrypt_shows_nothing(tmp_path: Path) -> None:
         assert all("sesame" not in entry.payload for entry in store.open_session("t").get_tree())
 
 
-@pytest.mark.parametrize("id", ["", "x" * 3_000, "a\tb", "n\0ul", "später 🦊", "sha256:x", 7])
-def test_every_id_of_a_thread_and_a_checkpoint_is_its_own(tmp_path: Path, id: Any) -> None:
-    with FlueSaver.from_conn_string(tmp_path / "a.db") as saver:
+@inputs("id", ["", "x" * 3_000, "a\tb", "n\0ul", "später 🦊", "sha256:x", 7])
+def test_every_id_of_a_thread_and_a_checkpoint_is_its_own(id: Any) -> None:
+    with FlueSaver.from_conn_string(":memory:") as saver:
         for namespace in ("", "b", "a\tb"):
             for checkpoint_id in ("1", "x~2", "x:w1", "y" * 2_000, "z\0", "später"):
                 checkpoint: Any = empty_checkpoint() | {"id": checkpoint_id, "channel_values": {"n": namespace}}
@@ -654,19 +632,6 @@ def test_every_id_of_a_thread_and_a_checkpoint_is_its_own(tmp_path: Path, id: An
             assert [(each.pending_writes or [])[0][2] for each in found] == ids
         assert len(list(saver.list(thread(id)))) == 18
         assert {each.config["configurable"]["thread_id"] for each in saver.list(None)} == {str(id)}
-
-
-def test_checkpoints_that_are_put_again_take_the_place_of_the_first(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    with FlueSaver.from_conn_string(path) as saver:
-        for number in range(3):
-            checkpoint: Any = empty_checkpoint() | {"id": "1", "channel_values": {"n": number}}
-            saver.put(thread("t"), checkpoint, {"step": number}, {})
-        assert [found.metadata["step"] for found in saver.list(thread("t"))] == [2]
-        found = existing(saver.get_tuple(thread("t")))
-        assert found.checkpoint["channel_values"] == {"n": 2}
-    with checked(path):
-        pass
 
 
 def test_another_checkpointers_threads_are_imported_once(tmp_path: Path) -> None:

@@ -134,4 +134,4 @@ async def the_same(store: ConversationStore, scenario: Scenario) -> None:
     await scenario(wanted)
     await scenario(found)
     for number, (one, other) in enumerate(zip(wanted.seen, found.seen, strict=True)):
-        assert other == one, f"step {number}"
+        assert other == one, f"{scenario}, step {number}"

@@ -23,6 +23,7 @@ from pydantic_ai.usage import RunUsage
 import flue_py
 from flue_py.adapters.pydantic_ai import FlueConversationStore
 from tests.adapters.pydantic_ai.stores import Seen, answered, the_same, turns
+from tests.effort import examples
 from tests.postgres import NewDatabase
 
 Step = tuple[str, str, int, int]
@@ -151,7 +152,7 @@ def scenario_of(steps: list[Step]) -> Callable[[Seen], Awaitable[None]]:
     return scenario
 
 
-@settings(max_examples=150, derandomize=True, deadline=None)
+@examples(150)
 @given(st.lists(STEPS, max_size=25))
 def test_steps_in_any_order_go_as_with_the_store_of_the_framework(steps: list[Step]) -> None:
     with flue_py.sync.open(":memory:") as flue:
@@ -164,7 +165,7 @@ def test_many_steps_on_one_database(place: str, tmp_path: Path, new_database: Ne
     found: list[list[Step]] = []
 
     @settings(
-        max_examples=12,
+        max_examples=6,
         derandomize=True,
         deadline=None,
         database=None,

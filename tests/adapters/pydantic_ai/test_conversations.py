@@ -316,12 +316,12 @@ SCENARIOS: tuple[Scenario, ...] = (
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_a_scenario_goes_as_with_the_store_of_the_framework(
-    scenario: Scenario, place: str, tmp_path: Path, new_database: NewDatabase
-) -> None:
+def test_scenarios_go_as_with_the_store_of_the_framework(place: str, tmp_path: Path, new_database: NewDatabase) -> None:
     with opened(place, tmp_path, new_database) as store:
-        asyncio.run(the_same(store, scenario))
+        for scenario in SCENARIOS:
+            asyncio.run(the_same(store, scenario))
+            for record in asyncio.run(store.list_conversations()):
+                asyncio.run(store.delete(record.conversation_id))
 
 
 def test_a_conversation_without_a_scope_is_in_that_of_the_store() -> None:

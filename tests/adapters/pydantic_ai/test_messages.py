@@ -17,7 +17,7 @@ from tests.adapters.needed import needs
 
 needs("pydantic-ai", "pydantic_ai.conversation_store")
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_ai import messages as m
@@ -31,6 +31,7 @@ from flue_py.adapters.pydantic_ai.messages import repaired, repairs
 from flue_py.errors import InvalidArgument, InvalidEntry
 from tests.adapters.pydantic_ai.stores import PLACES, opened, turns
 from tests.checks import raises
+from tests.effort import examples
 from tests.postgres import NewDatabase
 from tests.values import existing
 
@@ -295,7 +296,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=300, derandomize=True, deadline=None)
+@examples(300)
 @given(VALUES)
 def test_repairs_make_what_json_cannot_say(value: object) -> None:
     (read,) = AS_JSON.dump_python([value], mode="json")
