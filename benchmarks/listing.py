@@ -30,7 +30,7 @@ from benchmarks.measuring import (
 from flue_py.core.chain import NO_PARENT, UNKEYED
 from flue_py.core.ledger import SessionRow
 from flue_py.core.sessions import ORDERS, SessionOrder, slot_of
-from flue_py.db.ops.heads import head_of_row
+from flue_py.db.ops.seals import head_of_row
 from flue_py.errors import FixTheSetup
 from tests.postgres_server import PostgresServer, find_binaries
 

@@ -15,8 +15,8 @@ from alembic import context, util
 from flue_py.cli import DEFAULT_DATABASE
 from flue_py.db.migrate import migrate_with, named_dialect, transaction_on
 from flue_py.db.ops import documents
-from flue_py.db.ops.chain import chain_anew
 from flue_py.db.ops.seals import all_anew
+from flue_py.db.ops.verify import chain_anew
 from flue_py.db.schema import LOCK_STATEMENT, format_at, rename_unreleased, stamp_statements
 from flue_py.db.tables import metadata
 from flue_py.errors import FlueError

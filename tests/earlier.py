@@ -12,8 +12,7 @@ from unittest.mock import patch
 
 from flue_py.core.json import payload_digest
 from flue_py.db import sql
-from flue_py.db.ops.chain import SET_DIGEST
-from flue_py.db.ops.verify import ALL_LANES, LANE_ATTACHMENTS, payload_text, put_back
+from flue_py.db.ops.verify import ALL_LANES, LANE_ATTACHMENTS, SET_DIGEST, payload_text, put_back
 from flue_py.db.runner import Nothing, Transaction
 from flue_py.db.sql import StoredEntry
 from flue_py.db.sqlite.file import SqliteTransaction

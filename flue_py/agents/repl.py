@@ -42,7 +42,7 @@ from flue_py.agents.tools import FolderTools, SessionTools
 from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.kinds import message_text
 from flue_py.core.model import Model as CompactionModel
-from flue_py.db.folder import Folder
+from flue_py.db.files import Folder
 from flue_py.errors import FlueError
 from flue_py.render.lines import counted, one_line, printable, text_of
 from flue_py.render.tools import call_line, read_call

@@ -17,7 +17,7 @@ from pydantic_ai.toolsets import FunctionToolset
 from flue_py.agents.conversation import Conversation
 from flue_py.agents.recorded import MAY_REPEAT
 from flue_py.core.files import FileContent, text_of
-from flue_py.db.folder import Folder
+from flue_py.db.files import Folder
 from flue_py.errors import FlueError, InvalidArgument, StoreUnavailable, UnreadableFile
 from flue_py.render import lines as rendering
 from flue_py.render.transcript import listed_lines

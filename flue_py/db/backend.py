@@ -238,10 +238,10 @@ class Backend:
         """
         self._runner = witnessing.WitnessedRunner(self._runner, witness, accepted)
 
-    list_heads = _read(lambda: ops.heads.list_heads)
+    list_heads = _read(lambda: ops.seals.list_heads)
     """Return the heads of all sessions, in order of id. Raises nothing of its own. O(sessions)."""
 
-    compare_heads = _read(lambda: ops.heads.compare_heads)
+    compare_heads = _read(lambda: ops.seals.compare_heads)
     """Return what is there of each of these heads, in their order. Raises `CorruptStore`. O(heads)."""
 
     async def do(self, operation: Write[Result]) -> Result:
@@ -436,7 +436,7 @@ class Backend:
         run = self._runner.read if dry_run else self._runner.write
         return await run(lambda tx: ops.delete.empty_scope(tx, scope, dry_run=dry_run, erased=erased, despite=despite))
 
-    is_erasing = _read(lambda: ops.erase.is_erasing, loose=True)
+    is_erasing = _read(lambda: ops.delete.is_erasing, loose=True)
     """Return whether an erasure has not come to its end: it goes on, or was killed. Raises nothing of its own. O(1)."""
 
     async def forget_deleted(self, needles: erasure.Needles, *, rebuild: bool = False) -> erasure.Look:
@@ -453,7 +453,7 @@ class Backend:
         if look.traces and not look.hindrances and not rebuild:
             look = await self._look(needles, rebuild=True)
         if look.is_clean:
-            await self._runner.write(ops.erase.finish, repeatable=True)
+            await self._runner.write(ops.delete.finish_erasure, repeatable=True)
         return look
 
     async def _look(self, needles: erasure.Needles, *, rebuild: bool) -> erasure.Look:
@@ -461,7 +461,7 @@ class Backend:
             async with self._words_turn:
                 await self._runner.remove_words()
         files = await self._runner.forget_deleted(needles, rebuild=rebuild)
-        tables, rows = await self._runner.read(lambda tx: ops.erase.look(tx, needles))
+        tables, rows = await self._runner.read(lambda tx: ops.delete.look_for_erased(tx, needles))
         return erasure.look_of(needles, files, tables, rows, rebuilt=rebuild)
 
     async def redact(

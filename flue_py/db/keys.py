@@ -13,8 +13,7 @@ from flue_py.core.chain import UNKEYED, Chain, UncheckedChain
 from flue_py.core.json import NamedTuple
 from flue_py.core.sessions import SessionPage
 from flue_py.db import ops
-from flue_py.db.ops import keys as statements
-from flue_py.db.ops.keys import NO_KEY, NOT_CHANGING, Stated
+from flue_py.db.ops.seals import NO_KEY, NOT_CHANGING, Stated
 from flue_py.db.runner import Backup, KeyChanged, Plan, Runner, RunnerAround, Transaction
 from flue_py.errors import CorruptStore, FlueError, InvalidArgument, StoreBusy, StoreUnavailable, WrongKey
 
@@ -138,7 +137,7 @@ class _Parts:
         self._runner = runner
         self._paused_at = time.monotonic()
 
-    async def run(self, part: Callable[..., ops.chain.Part[object]]) -> int:
+    async def run(self, part: Callable[..., ops.verify.Part[object]]) -> int:
         """Run each part as a transaction; return how many entries got another digest."""
         place, total = None, 0
         while True:
@@ -153,7 +152,7 @@ class _Parts:
 
 
 def _trees(tx: Transaction, after: int) -> list[int]:
-    return [tree_id for (tree_id,) in tx.rows(statements.TREES, after_key=after, count=_PAGE)]
+    return [tree_id for (tree_id,) in tx.rows(ops.seals.TREES, after_key=after, count=_PAGE)]
 
 
 class KeyedRunner(RunnerAround):
@@ -175,10 +174,10 @@ class KeyedRunner(RunnerAround):
     async def take(self, keys: Keys) -> None:
         """Have these keys, and give the first to a store without sessions. Raises `WrongKey`."""
         self._keys = keys
-        stated = await self._runner.read(statements.stated, loose=True)
+        stated = await self._runner.read(ops.seals.stated_keys, loose=True)
         if stated == Stated() and keys.first != NO_KEY and not keys.is_unchecked:
             try:
-                stated = await self._runner.write(lambda tx: statements.state_first(tx, keys.first))
+                stated = await self._runner.write(lambda tx: ops.seals.state_first(tx, keys.first))
             except StoreUnavailable:
                 # Of one that is open for reading only it is said that it has no key.
                 keys.chain(stated, self.location)
@@ -210,7 +209,7 @@ class KeyedRunner(RunnerAround):
 
     async def refresh(self) -> bool:
         """Look what the store states; return whether that is something else. Raises `WrongKey`."""
-        stated = await self._runner.read(statements.stated, loose=True)
+        stated = await self._runner.read(ops.seals.stated_keys, loose=True)
         has_changed = stated != self._stated
         if has_changed:
             self._know(stated)
@@ -219,16 +218,16 @@ class KeyedRunner(RunnerAround):
     def _reading(self, work: Callable[[Transaction], Result], tx: Transaction) -> Result:
         tx.stated, tx.chain = self._known
         if tx.stated[1] != NOT_CHANGING:
-            tx.chain = statements.over_seams(tx, tx.chain)
+            tx.chain = ops.seals.over_seams(tx, tx.chain)
         return work(tx)
 
     def _writing(self, work: Callable[[Transaction], Result], tx: Transaction) -> Result:
-        if tx.is_alone and not tx.states and statements.stated(tx) != self._stated:
+        if tx.is_alone and not tx.states and ops.seals.stated_keys(tx) != self._stated:
             raise KeyChanged
         # Not by `_reading`: every append comes through here.
         tx.stated, tx.chain = self._known
         if tx.stated[1] != NOT_CHANGING:
-            tx.chain = statements.over_seams(tx, tx.chain)
+            tx.chain = ops.seals.over_seams(tx, tx.chain)
         return work(tx)
 
     async def _again(self, error: KeyChanged | CorruptStore, call: Callable[[], Awaitable[Result]]) -> Result:
@@ -298,24 +297,24 @@ class KeyedRunner(RunnerAround):
         trees, entries, last = 0, 0, -1
         if number != before or under_way != NOT_CHANGING:
             await self._state(Stated(before, number))
-            (total,) = await self.read(lambda tx: tx.first(statements.COUNT_TREES), loose=True) or (0,)
+            (total,) = await self.read(lambda tx: tx.first(ops.seals.COUNT_TREES), loose=True) or (0,)
             while page := await self.read(partial(_trees, after=last), loose=True):
                 for last in page:
-                    for part in (ops.chain.rekey_entries, ops.chain.rekey_sessions):
+                    for part in (ops.verify.rekey_entries, ops.verify.rekey_sessions):
                         entries += await parts.run(partial(part, tree_id=last, most=most))
                     trees += 1
                     if tell is not None:
                         tell(trees, max(total, trees))
-            await parts.run(partial(ops.chain.rekey_payers, most=most))
+            await parts.run(partial(ops.verify.rekey_payers, most=most))
             await parts.run(partial(ops.documents.rekey_documents, most=most))
             await self._state(Stated(number))
         # Until here they say to who has read an entry before, and to a witness, what a digest was then.
-        while await self.write(partial(statements.drop_seams, count=most), repeatable=True):
+        while await self.write(partial(ops.seals.drop_seams, count=most), repeatable=True):
             pass
         return Rekeyed(before, number, trees, entries)
 
     async def _state(self, stated: Stated) -> None:
-        await self.write(lambda tx: statements.state(tx, stated), repeatable=True)
+        await self.write(lambda tx: ops.seals.state_keys(tx, stated), repeatable=True)
         await self.refresh()
 
     async def backup(self, wanted: Backup) -> BackupReport:

@@ -418,7 +418,7 @@ class Transaction(Protocol):
     """The digests of the store."""
 
     stated: tuple[int, int] | None = None
-    """The fingerprints of keys (see `ops.keys.Stated`) with which it may commit alone, where that is compared then."""
+    """The fingerprints of keys (see `ops.seals.Stated`) with which it may commit alone, where that is compared then."""
 
     def saw(self, session_id: str, state: SessionState | None) -> None:
         """Note the state of a session that was read; None if it is not there."""

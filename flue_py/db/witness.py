@@ -10,7 +10,7 @@ from typing import TypeVar
 from flue_py.core.chain import GOES_ON, Head, Witness
 from flue_py.core.sessions import SessionInfo, SessionPage, is_storable
 from flue_py.db import sql
-from flue_py.db.ops import delete, heads, transfer
+from flue_py.db.ops import delete, seals, transfer
 from flue_py.db.runner import (
     Insert,
     Nothing,
@@ -65,11 +65,11 @@ class _Watched(Transaction):
 
     def heads(self) -> list[Head]:
         """Return the heads of the sessions that were written; those of deleted ones have no value."""
-        present = self._tx.rows(heads.HEADS_OF_KEYS, keys=json.dumps(sorted(self._written)))
+        present = self._tx.rows(seals.HEADS_OF_KEYS, keys=json.dumps(sorted(self._written)))
         return [*self._deleted, *present]
 
     def _note_deleted(self, keys: Iterable[int]) -> None:
-        doomed = self._tx.rows(heads.HEADS_OF_KEYS, keys=json.dumps(sorted(keys)))
+        doomed = self._tx.rows(seals.HEADS_OF_KEYS, keys=json.dumps(sorted(keys)))
         for head in doomed:
             self._require(head.session_id)
         self._deleted += [Head(head.session_id, head.revision, b"") for head in doomed]
@@ -108,7 +108,7 @@ class _Watched(Transaction):
         return self._tx.run(statement, **parameters)
 
     def run_many(self, statement: Statement[R], parameters: Sequence[Parameters]) -> None:
-        if statement is heads.SET_HEAD:
+        if statement is seals.SET_HEAD:
             self._written.update(int(str(row["session_key"])) for row in parameters)
         self._tx.run_many(statement, parameters)
 
@@ -176,7 +176,7 @@ class WitnessedRunner(RunnerAround):
 
     async def compare_all(self) -> None:
         """Raise `HistoryPutBack` for a session of the store that is not as it was seen last. O(sessions)."""
-        present = await self._runner.read(heads.list_heads)
+        present = await self._runner.read(seals.list_heads)
         for at in range(0, len(present), _PAGE):
             await self._compare([head.session_id for head in present[at : at + _PAGE]])
 
@@ -194,7 +194,7 @@ class WitnessedRunner(RunnerAround):
         if not names:
             return
         last = await self._last(names)
-        found = await self._runner.read(lambda tx: [heads.head_after(tx, name, last.get(name)) for name in names])
+        found = await self._runner.read(lambda tx: [seals.head_after(tx, name, last.get(name)) for name in names])
         late: list[Head] = []
         for name, (present, age) in zip(names, found, strict=True):
             seen = last.get(name)

@@ -26,7 +26,7 @@ from flue_py.core.files import (
 )
 from flue_py.core.kinds import FILE_BACKUP, FILE_CHECKPOINT
 from flue_py.core.sessions import STORED, LeafChoice, Seen, Stored
-from flue_py.db.folder import Folder
+from flue_py.db.files import Folder
 from flue_py.errors import EntryNotFound, FilesChanged, InvalidArgument, UnreadableFile, shown
 from flue_py.sessions import handle
 from flue_py.sessions.handle import Group, Landing

@@ -23,7 +23,7 @@ from flue_py.core.sessions import NewSession
 from flue_py.db import schema as ddl
 from flue_py.db.migrate import look_at
 from flue_py.db.migrate import migrate as migrate_database
-from flue_py.db.ops import chain
+from flue_py.db.ops import verify
 from flue_py.db.salvage.rebuild import salvage
 from flue_py.db.schema import FIRST_FORMAT, FORMAT_VERSION, REVISIONS, printed_schema
 from flue_py.db.sqlite import file as migrate
@@ -452,7 +452,7 @@ def digests_of(path: Path) -> list[dict[str, object]]:
 def test_a_store_of_an_earlier_format_is_upgraded_without_loss(
     current: Path, tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain, "_PAGE", 2)
+    monkeypatch.setattr(verify, "_PAGE", 2)
     old = as_before(current, tmp_path / "old.db", number)
     before = as_first(rows_of(old))
     assert before["reservations"]

@@ -19,7 +19,7 @@ from flue_py.agents.conversation import Conversation, run_command
 from flue_py.cli import main
 from flue_py.core.files import FileChange, FileCheckpoint, FileContent, FileState
 from flue_py.core.kinds import FILE_BACKUP, FILE_CHECKPOINT
-from flue_py.db.folder import Folder
+from flue_py.db.files import Folder
 from flue_py.errors import FilesChanged, LeafConflict, StoreUnavailable, UnreadableFile
 from flue_py.transfer import copy_store, read_bundle, write_bundle
 from tests.checks import raises, unchanged

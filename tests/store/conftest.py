@@ -81,7 +81,7 @@ KINDS = {
     "sqlite": BackendKind(_sqlite, share=0.12),
     "caller": BackendKind(_caller, share=0.05, step_share=0.3),
     "aiosqlite": BackendKind(_aiosqlite, share=0.06, step_share=0.3),
-    "postgres": BackendKind(_postgres, share=0.06, step_share=0.5),
+    "postgres": BackendKind(_postgres, share=0.06, step_share=0.3),
 }
 
 

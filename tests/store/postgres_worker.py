@@ -1,28 +1,34 @@
-"""A process that runs jobs on a PostgreSQL store: a job per line on stdin, answers as lines on stdout.
+"""Processes that work on a PostgreSQL store as they are told, forked as those of `sqlite_worker`.
 
-A job is JSON: its name, the URL of the store, and what the function of that name takes. The worker opens the store,
-says "ready", waits for a line, so that many begin together, and prints the result, as JSON.
+Each opens the store, says "ready", waits for a line, so that many begin together, and says the result of its job.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import random
+import socket
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
+
+from sqlalchemy import make_url
 
 from flue_py.core.json import JsonValue
 from flue_py.core.sessions import NewSession
 from flue_py.db.backend import Backend
 from flue_py.db.engine import open_engine
+from flue_py.db.postgres.runner import make_engine
 from flue_py.errors import EntryNotFound, LeafConflict, SessionExists, SessionNotFound
 from tests.samples import assistant, session_info, user
 from tests.sources import random_sources
 from tests.store.spending import reserve_everything, spend
+from tests.store.sqlite_worker import Line, serve
 
 SOURCES = random_sources()
 LARGE = "large " * 20_000
+BUSY_SECONDS = 60.0
+SCRIPT = "tests.store.postgres_worker"
 
 
 async def append_to_own_sessions(backend: Backend, *, sessions: int, appends: int) -> JsonValue:
@@ -119,31 +125,31 @@ async def repeat_with_key(backend: Backend, *, session_id: str, to: str, keys: l
     return results
 
 
-async def append_until_stopped(backend: Backend, *, session_id: str, worker: str) -> JsonValue:
+async def append_until_stopped(backend: Backend, line: Line, *, session_id: str, worker: str) -> JsonValue:
     """Append with a text that tells each append from every other; say each one that is begun, and that has landed.
 
-    Ends when stdin has something to say, and returns what could not be done.
+    Ends when it is told something, and returns what could not be done.
     """
-    stop = asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    stop = asyncio.get_running_loop().run_in_executor(None, line.hear)
     failures: list[JsonValue] = []
     number = 0
     while not stop.done():
         number += 1
         text = f"{worker}-{number}"
-        say(["begun", text])
+        line.say(["begun", text])
         try:
             await backend.append(session_id, [user(text)])
         except (OSError, TimeoutError) as error:
             failures.append([text, type(error).__name__])
         else:
-            say(["landed", text])
+            line.say(["landed", text])
     return failures
 
 
-async def hold_a_reservation(backend: Backend, *, session_id: str) -> JsonValue:
+async def hold_a_reservation(backend: Backend, line: Line, *, session_id: str) -> JsonValue:
     """Reserve all that is left, say which reservation that is, and hold it until this process is ended."""
-    say(await reserve_everything(backend, session_id=session_id))
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    line.say(await reserve_everything(backend, session_id=session_id))
+    await asyncio.to_thread(line.hear)
     return None
 
 
@@ -157,32 +163,38 @@ JOBS: dict[str, Callable[..., Awaitable[JsonValue]]] = {
         delete,
         create_with_keys,
         repeat_with_key,
-        append_until_stopped,
         spend,
-        hold_a_reservation,
     )
 }
 
 
-def say(what: JsonValue) -> None:
-    """Write a line that is read at once."""
-    print(json.dumps(what), flush=True)
+TALKING: dict[str, Callable[..., Awaitable[JsonValue]]] = {
+    job.__name__: job for job in (append_until_stopped, hold_a_reservation)
+}
+"""Jobs that say more than their result."""
 
 
-async def work(job: str, url: str, busy_timeout: float, arguments: dict[str, JsonValue]) -> None:
+def work(job: str, line: Line, *, url: str, **arguments: object) -> None:
     """Do one job."""
-    backend = await open_engine(url, sources=SOURCES, busy_timeout=busy_timeout, pool_size=4)
-    try:
-        say("ready")
-        sys.stdin.readline()
-        say({"result": await JOBS[job](backend, **arguments)})
-    except Exception as error:  # noqa: BLE001 - whatever escapes is what the test has to hear of
-        say({"error": f"{type(error).__name__}: {error}"})
-    finally:
-        await backend.close()
+
+    async def answer() -> JsonValue:
+        backend = await open_engine(url, sources=SOURCES, busy_timeout=BUSY_SECONDS, pool_size=4)
+        try:
+            line.say("ready")
+            await asyncio.to_thread(line.hear)
+            do = partial(TALKING[job], backend, line) if job in TALKING else partial(JOBS[job], backend)
+            return {"result": await do(**arguments)}
+        except Exception as error:  # noqa: BLE001 - whatever escapes is what the test has to hear of
+            return {"error": f"{type(error).__name__}: {error}"}
+        finally:
+            await backend.close()
+
+    line.say(asyncio.run(answer()))
 
 
 if __name__ == "__main__":
-    say("started")
-    for line in iter(sys.stdin.readline, ""):
-        asyncio.run(work(**json.loads(line)))
+    # What is imported late is imported once, here.
+    make_engine(make_url("postgresql+asyncpg://"), durability="full", busy_timeout=1.0, pool_size=1, pool_timeout=1.0)
+    user("warm")
+    with socket.socket(fileno=int(sys.argv[1])) as parent:
+        serve(parent, {job: partial(work, job) for job in (*JOBS, *TALKING)})

@@ -18,7 +18,7 @@ import socket
 import sqlite3
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -174,7 +174,7 @@ JOBS: dict[str, Callable[..., None]] = {
 # -- the process they are forked from ---------------------------------------------------------------------------------
 
 
-def serve(control: socket.socket) -> None:
+def serve(control: socket.socket, jobs: Mapping[str, Callable[..., None]]) -> None:
     """Fork a process for each job, and tell how each ended to who asks for it."""
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 1)
@@ -189,7 +189,7 @@ def serve(control: socket.socket) -> None:
         if pid == 0:
             control.close()
             with socket.socket(fileno=descriptors[0]) as connection:
-                JOBS[told["job"]](Line(connection), **told["arguments"])
+                jobs[told["job"]](Line(connection), **told["arguments"])
             sys.exit(0)
         os.close(descriptors[0])
         control.send(json.dumps(pid).encode())
@@ -202,4 +202,4 @@ if __name__ == "__main__":
         warm.create_session().append_message({"role": "user", "content": "warm"})
     user("warm")
     with socket.socket(fileno=int(sys.argv[1])) as parent:
-        serve(parent)
+        serve(parent, JOBS)

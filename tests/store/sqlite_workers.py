@@ -1,4 +1,4 @@
-"""Worker processes on a SQLite file, and how a test starts, talks with, and kills them."""
+"""Worker processes on a store, and how a test starts, talks with, and kills them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = "tests.store.sqlite_worker"
 GUARD_SECONDS = 120
 """Turns a test that hangs into one that fails; nothing is measured with it."""
 
 
 class Worker:
-    """A process that does one job (see `sqlite_worker`)."""
+    """A process that does one job (see `sqlite_worker` and `postgres_worker`)."""
 
     def __init__(self, nursery: Nursery, connection: socket.socket, pid: int) -> None:
         self.pid = pid
@@ -91,11 +90,11 @@ class Worker:
 class Nursery:
     """The process that workers are forked from; all of it is imported once."""
 
-    def __init__(self) -> None:
+    def __init__(self, script: str) -> None:
         self._control, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", SCRIPT, str(theirs.fileno())], pass_fds=[theirs.fileno()], cwd=ROOT
+                [sys.executable, "-m", script, str(theirs.fileno())], pass_fds=[theirs.fileno()], cwd=ROOT
             )
         self._workers: list[Worker] = []
 
@@ -138,9 +137,9 @@ class Nursery:
 
 
 @contextmanager
-def nursery() -> Iterator[Nursery]:
+def nursery(script: str = "tests.store.sqlite_worker") -> Iterator[Nursery]:
     """Start the process that workers are forked from; end them all, whatever happens."""
-    started = Nursery()
+    started = Nursery(script)
     try:
         yield started
     finally:

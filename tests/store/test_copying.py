@@ -38,7 +38,7 @@ from tests.whole_stores import copied, make_everything, told, whole_trees, with_
 Opening = Callable[[str], Coroutine[Any, Any, Backend]]
 
 
-MOST_ROUNDS = 20
+MOST_ROUNDS = 6
 """How often the source is written to, at most, while it is copied: a slow copy is not made longer by it."""
 # An engine on a file keeps rows by the statements of the file. All pairs are tried in the long run.
 MOST_KINDS = [kind for kind in KINDS if kind != "aiosqlite"]
@@ -76,7 +76,7 @@ class TestStoreCopy(StoreCopyContract):
 
 
 async def test_a_store_moves_from_kind_to_kind_and_is_the_same_to_the_last_row(open_kind: Opening) -> None:
-    wanted = ("memory", "sqlite", "postgres", "aiosqlite", "sqlite", "memory", "aiosqlite")
+    wanted = ("memory", "sqlite", "postgres", "aiosqlite", "memory", "sqlite")
     source, *stores = [await open_kind(kind) for kind in wanted if kind in KINDS]
     await make_everything(source)
     for before, after in zip([source, *stores], stores, strict=False):
@@ -85,7 +85,7 @@ async def test_a_store_moves_from_kind_to_kind_and_is_the_same_to_the_last_row(o
     for store in stores:
         assert await told(store) == await told(source)
         assert await everything_in(store, with_lanes=False) == without_lanes(first)
-    for store in stores[:4]:
+    for store in stores[:3]:
         assert await everything_in(store) == second
 
 
@@ -197,7 +197,7 @@ async def test_a_copy_that_is_cancelled_is_taken_up_again(open_kind: Opening) ->
 @inputs("kind", MOST_KINDS)
 async def test_the_source_is_written_to_meanwhile_and_the_copy_catches_up(open_kind: Opening, kind: str) -> None:
     source, target = await open_kind(kind), await open_kind("sqlite")
-    sessions = [(await new_session(source, *talk(4))).id for _ in range(20)]
+    sessions = [(await new_session(source, *talk(4))).id for _ in range(9)]
     copying_is_over = asyncio.Event()
 
     async def write() -> int:
@@ -206,7 +206,7 @@ async def test_the_source_is_written_to_meanwhile_and_the_copy_catches_up(open_k
             for session_id in sessions[::3]:
                 await add(source, session_id, user(), assistant(tokens=1))
             rounds += 1
-            sessions.append((await source.fork(sessions[rounds % 20], STORED, NewSession())).id)
+            sessions.append((await source.fork(sessions[rounds % 9], STORED, NewSession())).id)
             await source.delete_tree(sessions[-1]) if rounds % 3 == 0 else None
             await asyncio.sleep(0)
         return rounds
@@ -216,7 +216,7 @@ async def test_the_source_is_written_to_meanwhile_and_the_copy_catches_up(open_k
     copying_is_over.set()
     assert await writing > 0
     assert (report.refused, report.source_problems, report.target_problems) == ((), (), ())
-    for session_id in sessions[:20]:
+    for session_id in sessions[:9]:
         there, here = await session_info(target, session_id), await session_info(source, session_id)
         assert there.revision <= here.revision
         leaf = await path_ids(target, session_id)

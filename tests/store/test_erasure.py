@@ -15,9 +15,9 @@ import flue_py
 from flue_py.core import erasure
 from flue_py.core.erasure import Needles
 from flue_py.db import secrets
-from flue_py.db.ops import erase
+from flue_py.db.ops import delete
 from flue_py.db.sql import statement
-from flue_py.db.sqlite import traces
+from flue_py.db.sqlite import checks
 from flue_py.db.sqlite.runner import RunnerOnFile
 from flue_py.db.tables import metadata
 from tests.files import new_store_file
@@ -83,7 +83,7 @@ def left_in(path: Path, gone: set[bytes], rest: bytes) -> list[tuple[str, bytes]
 
 
 def test_each_text_of_a_row_of_a_session_is_looked_for_and_is_masked() -> None:
-    for table, listed in erase._TEXTS.items():
+    for table, listed in delete._TEXTS.items():
         texts = {column.name for column in metadata.tables[table].columns if isinstance(column.type, Text)} - NAMES
         assert texts <= {*listed.replace('"', "").split(", ")}, table
         assert texts - secrets._TEXTS <= FOUND_BY, table
@@ -121,9 +121,9 @@ async def test_a_trace_that_is_left_is_found_and_goes_with_a_file_written_anew(
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         with monkeypatch.context() as patched:
             # Some builds of SQLite overwrite what they delete, whoever asks for it.
-            patched.setattr(erase, "OVERWRITE", statement(tuple[int])("PRAGMA secure_delete = OFF"))
+            patched.setattr(delete, "OVERWRITE", statement(tuple[int])("PRAGMA secure_delete = OFF"))
             await store.backend.delete_tree("doomed", erased=needles)
-            patched.setattr(traces, "_emptied", lambda *_, **__: [])
+            patched.setattr(checks, "_emptied", lambda *_, **__: [])
             look = await store.backend.forget_deleted(needles)
             assert [Path(trace.place).name for trace in look.traces] == ["s.db", "s.db-wal"]
             assert "Jane" not in str(look)
@@ -134,7 +134,7 @@ async def test_a_trace_that_is_left_is_found_and_goes_with_a_file_written_anew(
 
 
 async def test_who_reads_an_older_state_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces, "READER_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(checks, "READER_WAIT_SECONDS", 0.01)
     path = new_store_file(tmp_path / "s.db")
     async with with_two(path) as store:
         needles = Needles()

@@ -43,9 +43,8 @@ def test_what_was_edited_in_a_file_is_refused_where_it_is_read(name: str) -> Non
     assert accepted(SqliteDatabase, settings) == edits
 
 
-@pytest.mark.parametrize(
-    "name", [name if "," not in name else pytest.param(name, marks=pytest.mark.thorough) for name in ACCEPTED]
-)
-def test_postgresql_refuses_it_too(name: str, new_database: NewDatabase) -> None:
+@pytest.mark.thorough(but=["a key and a witness"])
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_postgresql_refuses_it_too(name: str, new_store_database: NewDatabase) -> None:
     settings, edits = ACCEPTED[name]
-    assert accepted(lambda: PostgresDatabase(new_database()), settings) == edits
+    assert accepted(lambda: PostgresDatabase(new_store_database()), settings) == edits

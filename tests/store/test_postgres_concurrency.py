@@ -16,20 +16,20 @@ from flue_py.db.backend import Backend
 from flue_py.db.engine import open_engine
 from tests.postgres import NewDatabase
 from tests.samples import add, assistant, new_session, path_ids, path_of, session_info, talk, tree_ids, user
-from tests.store.postgres_worker import SOURCES
-from tests.store.postgres_workers import Worker, all_at_once, workers
+from tests.store.postgres_worker import SCRIPT, SOURCES
 from tests.store.spending import BEYOND, LATER, check_expiry, check_spent, jobs, make_budget, prepare
 from tests.store.sqlite_batches import opened
+from tests.store.sqlite_workers import Nursery, nursery
 from tests.values import existing
 from tests.whole_stores import copied
 
-PROCESSES = 8
+PROCESSES = 5
 
 
 @pytest.fixture(scope="module")
-def team(postgres_databases: object) -> Iterator[list[Worker]]:
-    """Processes that do what each test asks of them. Named after the server, without which they are not started."""
-    with workers(PROCESSES) as started:
+def workers(postgres_databases: object) -> Iterator[Nursery]:
+    """The process that workers are forked from. Named after the server, without which it is not started."""
+    with nursery(SCRIPT) as started:
         yield started
 
 
@@ -49,10 +49,17 @@ async def backend(url: str, anyio_backend: str) -> AsyncIterator[Backend]:
         await opened.close()
 
 
-async def together(team: list[Worker], job: str, url: str, *arguments: dict[str, object]) -> list[Any]:
-    """Have each worker do a job; one set of arguments is everybody's."""
-    each = arguments * len(team) if len(arguments) == 1 else arguments
-    return await asyncio.to_thread(all_at_once, team, job, url, each)
+async def together(workers: Nursery, job: str, url: str, *arguments: dict[str, object]) -> list[Any]:
+    """Have processes do a job, all beginning together; one set of arguments is everybody's. Return their results."""
+    own = arguments * PROCESSES if len(arguments) == 1 else arguments
+    team = [workers.start(job, url=url, **each) for each in own]
+    for worker in team:
+        assert worker.hear() == "ready"
+    for worker in team:
+        worker.tell("go")
+    said = [await asyncio.to_thread(worker.hear) for worker in team]
+    assert [answer.get("error") for answer in said] == [None] * len(team)
+    return [answer["result"] for answer in said]
 
 
 # -- sessions of their own ----------------------------------------------------------------------------------------
@@ -60,9 +67,9 @@ async def together(team: list[Worker], job: str, url: str, *arguments: dict[str,
 
 @pytest.mark.parametrize(("sessions", "appends"), [(6, 5), pytest.param(50, 10, marks=pytest.mark.slow)])
 async def test_processes_that_append_to_sessions_of_their_own_lose_nothing(
-    backend: Backend, url: str, team: list[Worker], sessions: int, appends: int
+    backend: Backend, url: str, workers: Nursery, sessions: int, appends: int
 ) -> None:
-    said = await together(team, "append_to_own_sessions", url, {"sessions": sessions, "appends": appends})
+    said = await together(workers, "append_to_own_sessions", url, {"sessions": sessions, "appends": appends})
     written = {session_id: ids for own in said for session_id, ids in own.items()}
     assert len(written) == PROCESSES * sessions
     for session_id, ids in written.items():
@@ -77,10 +84,10 @@ async def test_processes_that_append_to_sessions_of_their_own_lose_nothing(
 
 @pytest.mark.parametrize("appends", [6, pytest.param(50, marks=pytest.mark.slow)])
 async def test_processes_that_rebase_after_each_conflict_make_one_chain(
-    backend: Backend, url: str, team: list[Worker], appends: int
+    backend: Backend, url: str, workers: Nursery, appends: int
 ) -> None:
     session = await new_session(backend, user("first"))
-    said = await together(team, "append_and_rebase", url, {"session_id": session.id, "appends": appends})
+    said = await together(workers, "append_and_rebase", url, {"session_id": session.id, "appends": appends})
     acknowledged = [tuple(pair) for own in said for pair in own["acknowledged"]]
     ids = await path_ids(backend, session.id)
     # Each landed exactly where its writer wanted it, and nothing else did.
@@ -95,10 +102,10 @@ async def test_processes_that_rebase_after_each_conflict_make_one_chain(
 
 @pytest.mark.parametrize("appends", [6, pytest.param(50, marks=pytest.mark.slow)])
 async def test_processes_that_branch_at_each_conflict_keep_everything_in_one_of_the_branches(
-    backend: Backend, url: str, team: list[Worker], appends: int
+    backend: Backend, url: str, workers: Nursery, appends: int
 ) -> None:
     session = await new_session(backend, user("first"))
-    said = await together(team, "append_or_branch", url, {"session_id": session.id, "appends": appends})
+    said = await together(workers, "append_or_branch", url, {"session_id": session.id, "appends": appends})
     acknowledged = [tuple(one) for own in said for one in own]
     tree = await tree_ids(backend, session.id)
     assert sorted(tree[1:]) == sorted(entry_id for _, entry_id, _ in acknowledged)
@@ -114,10 +121,10 @@ async def test_processes_that_branch_at_each_conflict_keep_everything_in_one_of_
 
 
 async def test_changes_of_a_session_that_many_write_to_come_without_a_gap(
-    backend: Backend, url: str, team: list[Worker]
+    backend: Backend, url: str, workers: Nursery
 ) -> None:
     session = await new_session(backend, user("first"))
-    await together(team, "append_or_branch", url, {"session_id": session.id, "appends": 4})
+    await together(workers, "append_or_branch", url, {"session_id": session.id, "appends": 4})
     changes = await backend.changes(session.id, 0, 1000)
     assert [change.revision for change in changes] == list(range(1, 2 + 4 * PROCESSES))
     assert {change.reason for change in changes} == {"append", "branch"}
@@ -134,12 +141,12 @@ async def test_changes_of_a_session_that_many_write_to_come_without_a_gap(
 
 @pytest.mark.parametrize("steps", [12, pytest.param(100, marks=pytest.mark.slow)])
 async def test_forks_appends_and_deletions_of_one_tree_leave_it_sound(
-    backend: Backend, url: str, team: list[Worker], steps: int
+    backend: Backend, url: str, workers: Nursery, steps: int
 ) -> None:
     root = await new_session(backend, *talk(6))
     before = await path_ids(backend, root.id)
     said = await together(
-        team, "fork_and_delete", url, *[{"root": root.id, "seed": seed, "steps": steps} for seed in range(PROCESSES)]
+        workers, "fork_and_delete", url, *[{"root": root.id, "seed": seed, "steps": steps} for seed in range(PROCESSES)]
     )
     counts = sum((Counter(own) for own in said), Counter[str]())
     page = await backend.list_sessions(scope=None, kind=None, limit=10_000, cursor=None)
@@ -154,14 +161,14 @@ async def test_forks_appends_and_deletions_of_one_tree_leave_it_sound(
 
 
 async def test_of_a_forked_pair_that_is_deleted_at_once_nothing_is_left(
-    backend: Backend, url: str, team: list[Worker]
+    backend: Backend, url: str, workers: Nursery
 ) -> None:
     for _ in range(6):
         source = await new_session(backend, *talk(4))
         middle = (await path_ids(backend, source.id))[1]
         fork = await backend.fork(source.id, middle, NewSession())
         await add(backend, fork.id, *talk(2))
-        said = await together(team[:2], "delete", url, {"session_id": source.id}, {"session_id": fork.id})
+        said = await together(workers, "delete", url, {"session_id": source.id}, {"session_id": fork.id})
         assert [one["sessions"] for one in said] == [[source.id], [fork.id]]
         # Whoever was second took what the first had to leave to it.
         assert sum(one["entries"] for one in said) == 6
@@ -170,10 +177,10 @@ async def test_of_a_forked_pair_that_is_deleted_at_once_nothing_is_left(
 
 
 async def test_of_many_deletions_of_one_session_exactly_one_deletes_it(
-    backend: Backend, url: str, team: list[Worker]
+    backend: Backend, url: str, workers: Nursery
 ) -> None:
     session = await new_session(backend, *talk(4))
-    said = await together(team, "delete", url, {"session_id": session.id})
+    said = await together(workers, "delete", url, {"session_id": session.id})
     assert sorted((one["sessions"], one["entries"]) for one in said) == [
         *[([], 0)] * (PROCESSES - 1),
         ([session.id], 4),
@@ -184,10 +191,10 @@ async def test_of_many_deletions_of_one_session_exactly_one_deletes_it(
 
 
 async def test_of_many_that_create_a_session_with_the_same_key_one_wins(
-    backend: Backend, url: str, team: list[Worker]
+    backend: Backend, url: str, workers: Nursery
 ) -> None:
     keys = [f"key {number}" for number in range(10)]
-    said = await together(team, "create_with_keys", url, {"keys": keys})
+    said = await together(workers, "create_with_keys", url, {"keys": keys})
     for key, answers in zip(keys, zip(*said, strict=True), strict=True):
         (winner,) = [answer for answer in answers if answer is not None]
         assert existing(await backend.get_session_by_key(key, "")).id == winner
@@ -195,12 +202,12 @@ async def test_of_many_that_create_a_session_with_the_same_key_one_wins(
 
 
 async def test_an_operation_that_several_repeat_under_one_idempotency_key_happens_once(
-    backend: Backend, url: str, team: list[Worker]
+    backend: Backend, url: str, workers: Nursery
 ) -> None:
     session = await new_session(backend, *talk(2))
     to = (await path_ids(backend, session.id))[0]
     keys = [str(number) for number in range(5)]
-    said = await together(team, "repeat_with_key", url, {"session_id": session.id, "to": to, "keys": keys})
+    said = await together(workers, "repeat_with_key", url, {"session_id": session.id, "to": to, "keys": keys})
     for answers in zip(*said, strict=True):
         assert len({answer[0][0] for answer in answers}) == 1
         assert Counter(answer[0][1] for answer in answers) == {False: 1, True: PROCESSES - 1}
@@ -216,21 +223,21 @@ async def test_an_operation_that_several_repeat_under_one_idempotency_key_happen
 
 @pytest.mark.parametrize("allowed", [800, pytest.param(30_000, marks=pytest.mark.slow)])
 async def test_processes_keep_to_the_budget_they_share(
-    backend: Backend, url: str, team: list[Worker], allowed: int
+    backend: Backend, url: str, workers: Nursery, allowed: int
 ) -> None:
     tasks = await prepare(backend, PROCESSES, allowed)
-    said = await together(team, "spend", url, *jobs(tasks))
+    said = await together(workers, "spend", url, *jobs(tasks))
     await check_spent(backend, said, allowed, BEYOND)
 
 
-async def test_what_a_killed_process_reserved_expires(backend: Backend, url: str) -> None:
+async def test_what_a_killed_process_reserved_expires(backend: Backend, url: str, workers: Nursery) -> None:
     await make_budget(backend)
-    with workers(1) as (worker,):
-        worker.prepare("hold_a_reservation", url, session_id="parent")
-        worker.expect("ready")
-        worker.tell("go")
-        held = worker.hear()
-    # That ended it, with SIGKILL.
+    worker = workers.start("hold_a_reservation", url=url, session_id="parent")
+    assert worker.hear() == "ready"
+    worker.tell("go")
+    held = worker.hear()
+    worker.kill()
+    assert worker.wait() == -9
     later = await open_engine(url, sources=LATER)
     try:
         await check_expiry(held, backend, later)

@@ -33,9 +33,9 @@ from tests.postgres import NewDatabase, connected, own_server
 from tests.postgres_guard import CLUSTER
 from tests.postgres_server import PostgresServer
 from tests.samples import add, compaction, new_session, path_ids, path_of, session_info, store_snapshot, talk, user
-from tests.store.postgres_worker import SOURCES
-from tests.store.postgres_workers import Worker, workers
+from tests.store.postgres_worker import SCRIPT, SOURCES
 from tests.store.sqlite_batches import opened_on_engine
+from tests.store.sqlite_workers import Nursery, nursery
 from tests.values import existing
 
 GUARD_SECONDS = 60
@@ -96,17 +96,17 @@ async def texts_of(backend: Backend, session_id: str) -> list[object]:
 class Load:
     """Workers that append to one session while things go wrong."""
 
-    def __init__(self, team: list[Worker], url: str, session_id: str) -> None:
-        self._team = team
+    def __init__(self, workers: Nursery, url: str, session_id: str) -> None:
         self.begun: list[str] = []
         self.landed: list[str] = []
         # The kind of error, by the text of the append.
         self.failed: dict[str, str] = {}
-        for name, worker in zip("abcdefgh", team, strict=False):
-            worker.prepare("append_until_stopped", url, session_id=session_id, worker=name)
-        for worker in team:
-            worker.expect("ready")
-        for worker in team:
+        self._team = [
+            workers.start("append_until_stopped", url=url, session_id=session_id, worker=name) for name in "abcd"
+        ]
+        for worker in self._team:
+            assert worker.hear() == "ready"
+        for worker in self._team:
             worker.tell("go")
 
     def wait_for_more(self, count: int) -> None:
@@ -136,10 +136,10 @@ class Load:
 @pytest.mark.thorough
 async def test_a_server_that_crashes_under_load_loses_nothing_that_was_acknowledged(server: PostgresServer) -> None:
     url = server.create_database("crashes")
-    with workers(4) as team:
+    with nursery(SCRIPT) as workers:
         async with opened(url) as backend:
             session = await new_session(backend, user("before"))
-            load = await asyncio.to_thread(Load, team, url, session.id)
+            load = await asyncio.to_thread(Load, workers, url, session.id)
             for _ in range(3):
                 await asyncio.to_thread(load.wait_for_more, 5)
                 await asyncio.to_thread(server.restart, mode="immediate")

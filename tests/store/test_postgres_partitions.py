@@ -10,11 +10,8 @@ import pytest
 
 from flue_py.core.sessions import NewSession
 from tests.contract import NewStore
-from tests.contract.append import AppendContract
 from tests.contract.deletion import DeletionContract
 from tests.contract.documents import AttachmentContract
-from tests.contract.marks import ForkContract
-from tests.contract.moves import UndoContract
 from tests.docs import pages
 from tests.postgres import END_OTHERS, Databases, KeptEngines, NewDatabase, blocking, connected
 from tests.samples import add, new_session, path_ids, talk, user
@@ -141,10 +138,8 @@ class Partitioned:
         await partitioned_engines.end_test()
 
 
-class TestPartitionedContract(
-    Partitioned, NewStore, AppendContract, AttachmentContract, DeletionContract, ForkContract, UndoContract
-):
-    """The contract, where rows are written to partitions, moved between them or deleted from them.
+class TestPartitionedContract(Partitioned, NewStore, AttachmentContract, DeletionContract):
+    """The contract, where rows are written to partitions and deleted from them.
 
     `test_whole_contract` keeps all of it, with --run-slow.
     """

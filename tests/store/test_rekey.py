@@ -174,6 +174,7 @@ async def test_who_ends_between_two_trees_leaves_a_store_for_both_keys(place: Ca
     await check(where, NEW, ids, 2 * TREES + 2)
 
 
+@pytest.mark.thorough(but=["file"])
 async def test_processes_that_are_killed_behind_each_commit_are_followed_by_one_that_completes_it(
     place: Callable[[], str], tmp_path: Path
 ) -> None:

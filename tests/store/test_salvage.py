@@ -120,13 +120,13 @@ def payload(row: tuple[object, ...]) -> tuple[object, ...]:
     return (*row[31:33], row[34])
 
 
-@inputs("seed", range(10))
+@inputs("seed", range(6))
 def test_what_is_readable_is_rescued(seed: int, template: Template, tmp_path: Path) -> None:
     check_round(seed, template, tmp_path)
 
 
 @pytest.mark.thorough
-@inputs("seed", range(10, 20))
+@inputs("seed", range(6, 20))
 def test_what_is_readable_is_rescued_in_more_rounds(seed: int, template: Template, tmp_path: Path) -> None:
     check_round(seed, template, tmp_path)
 
@@ -219,7 +219,7 @@ def test_without_a_schema_rows_of_both_formats_are_found(
         assert rows[table] == upgraded.rows[table], table
 
 
-@inputs("seed", range(8))
+@inputs("seed", range(4))
 def test_what_is_readable_of_an_upgraded_database_is_rescued(
     seed: int, as_later: None, upgraded: Template, tmp_path: Path
 ) -> None:
@@ -227,7 +227,7 @@ def test_what_is_readable_of_an_upgraded_database_is_rescued(
 
 
 @pytest.mark.thorough
-@inputs("seed", [*range(8, 12), *range(1000, 1020)])
+@inputs("seed", [*range(4, 12), *range(1000, 1020)])
 def test_what_is_readable_of_an_upgraded_database_is_rescued_in_many_more_rounds(
     seed: int, as_later: None, upgraded: Template, tmp_path: Path
 ) -> None:

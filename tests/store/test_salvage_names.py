@@ -132,7 +132,7 @@ async def test_a_session_under_an_unusable_id_is_rescued_under_another(
         await backend.close()
 
 
-@inputs("what", BAD)
+@inputs("what", ["NUL", "no UTF-8"])
 async def test_a_task_under_an_unusable_id_is_still_the_task_of_its_parent(
     made: Made, tmp_path: Path, what: str
 ) -> None:
@@ -156,8 +156,7 @@ ENTRY_ID = (
 )  # fmt: skip
 
 
-@inputs("what", BAD)
-@inputs("which", [0, -1, 3])
+@inputs("what, which", [*((what, 0) for what in BAD), ("NUL", -1), ("too long", 3), ("no UTF-8", 3)])
 async def test_an_entry_under_an_unusable_id_is_rescued_under_another(
     anew: Callable[[], Made], tmp_path: Path, what: str, which: int
 ) -> None:
@@ -196,8 +195,7 @@ NAMES = {
 }
 
 
-@inputs("what", ["NUL", "an escape", "too long"])
-@inputs("name", NAMES)
+@inputs("what, name", [*(("NUL", name) for name in NAMES), *(("too long", name) for name in ("key", "title"))])
 async def test_other_names_that_cannot_be_used_are_given_up_and_reported(
     anew: Callable[[], Made], tmp_path: Path, name: str, what: str
 ) -> None:

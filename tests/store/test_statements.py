@@ -293,7 +293,7 @@ async def steps_of_part(read: Read, messages: int, *, compacted: bool) -> int:
 @inputs("compacted", [False, True], ids=["whole", "compacted"])
 @inputs("name", PARTS)
 async def test_a_part_costs_the_same_however_much_comes_before_it(name: str, compacted: bool) -> None:
-    few, many = [await steps_of_part(PARTS[name], count, compacted=compacted) for count in (40, 2000)]
+    few, many = [await steps_of_part(PARTS[name], count, compacted=compacted) for count in (40, 800)]
 
     assert few > 20
     assert abs(many - few) <= 2
@@ -311,7 +311,7 @@ PAGES: dict[str, Read] = {
 
 @inputs("name", PAGES)
 async def test_a_page_of_entries_costs_a_few_halvings_more_of_a_long_session(name: str) -> None:
-    few, many = [await steps_of_part(PAGES[name], count, compacted=True) for count in (40, 2000)]
+    few, many = [await steps_of_part(PAGES[name], count, compacted=True) for count in (40, 800)]
 
     assert few > 10
     assert many < 1.5 * few
@@ -325,7 +325,7 @@ CALLS: dict[str, Read] = {
 
 @inputs("name", CALLS)
 async def test_a_call_that_brings_its_id_costs_the_same_however_many_entries_there_are(name: str) -> None:
-    few, many = [await steps_of_part(CALLS[name], count, compacted=False) for count in (40, 2000)]
+    few, many = [await steps_of_part(CALLS[name], count, compacted=False) for count in (40, 800)]
 
     assert few > 1
     assert abs(many - few) <= 4

@@ -463,6 +463,7 @@ async def test_a_session_row_that_is_gone_is_named_by_its_id_with_an_entry_it_le
 COLUMNS = [(table, column.name) for table in metadata.sorted_tables for column in table.columns]
 
 
+@pytest.mark.thorough(but=["bytes"])
 @pytest.mark.parametrize("value", ["'x'", "X'00FF'", "0.5"], ids=["text", "bytes", "float"])
 async def test_a_value_of_any_type_in_any_column_is_no_reason_to_fail(made: Made, value: str) -> None:
     changed = 0

@@ -12,20 +12,18 @@ from flue_py.lazy import lazy_modules
 if TYPE_CHECKING:
     from flue_py.db.ops import append as append
     from flue_py.db.ops import base as base
-    from flue_py.db.ops import chain as chain
     from flue_py.db.ops import delete as delete
     from flue_py.db.ops import documents as documents
     from flue_py.db.ops import edit as edit
-    from flue_py.db.ops import erase as erase
-    from flue_py.db.ops import heads as heads
     from flue_py.db.ops import ledger as ledger
     from flue_py.db.ops import read as read
     from flue_py.db.ops import redact as redact
+    from flue_py.db.ops import seals as seals
     from flue_py.db.ops import sessions as sessions
     from flue_py.db.ops import transfer as transfer
     from flue_py.db.ops import verify as verify
 __all__ = [
-    "append", "base", "chain", "delete", "documents", "edit", "erase", "heads", "ledger", "read", "redact", "sessions",
-    "transfer", "verify",
+    "append", "base", "delete", "documents", "edit", "ledger", "read", "redact", "seals", "sessions", "transfer",
+    "verify",
 ]  # fmt: skip
 __getattr__ = lazy_modules(__name__)

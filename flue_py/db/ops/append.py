@@ -29,8 +29,17 @@ from flue_py.core.ledger import (
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, PAID_COLUMNS, CallDifference, Paid
 from flue_py.db import sql
 from flue_py.db.ops import ledger
-from flue_py.db.ops.base import content_digest, place, read_state, replayed_result, request_row, see_entry, taken_ids
-from flue_py.db.ops.heads import changed_columns, write_state
+from flue_py.db.ops.base import (
+    changed_columns,
+    content_digest,
+    place,
+    read_state,
+    replayed_result,
+    request_row,
+    see_entry,
+    taken_ids,
+    write_state,
+)
 from flue_py.db.ops.read import with_pins
 from flue_py.db.ops.seals import put_mark, sealed, with_calls
 from flue_py.db.ops.sessions import create_session, require_session

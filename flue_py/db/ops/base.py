@@ -22,7 +22,6 @@ from flue_py.core.kinds import ARTIFACT, without_lost
 from flue_py.core.ledger import EditRow, MarkRow, MoveRow, RequestRow
 from flue_py.core.operations import MoveLeaf, Redo, Undo
 from flue_py.db import sql
-from flue_py.db.ops.heads import write_state
 from flue_py.db.ops.seals import drop_mark, marks_by, own_marks, put_mark, read_rows_of_log, write_log
 from flue_py.db.payloads import MISMATCH, check_sum, damaged_entry, damaged_path, unpack, unpack_blob, unpacked
 from flue_py.db.runner import Pages, Parameters, Position, Row, SessionState, Sources, Statement, Transaction
@@ -408,6 +407,20 @@ def checked_state(tx: Transaction, session_id: str, state: SessionState | None) 
     if not state.has_head(tx.chain) or not has_lane:
         raise damaged_session(session_id)
     return state
+
+
+def write_state(tx: Transaction, state: SessionState) -> None:
+    """Write what an append may change of a session, and give the state and its row the head that they have now."""
+    state.head = state.head_by(tx.chain)
+    tx.run(sql.UPDATE_STATE, **changed_columns(state))
+
+
+_CHANGED, _changed = ("session_key", *sql.CHANGED), attrgetter("key", *sql.CHANGED)
+
+
+def changed_columns(state: SessionState) -> dict[str, object]:
+    """Return the parameters of `sql.UPDATE_STATE`."""
+    return dict(zip(_CHANGED, _changed(state), strict=True))
 
 
 def see_entry(tx: Transaction, state: SessionState, entry_id: str) -> Position:

@@ -17,9 +17,8 @@ from flue_py.core.operations import Navigate, SetLabel, SetPin, UpdateSession
 from flue_py.db import sql
 from flue_py.db.ops import base, ledger
 from flue_py.db.ops.append import EntryBatch
-from flue_py.db.ops.heads import renew_heads
 from flue_py.db.ops.read import get_entry, group_of, latest_compaction
-from flue_py.db.ops.seals import change_calls, read_rows_of_log
+from flue_py.db.ops.seals import change_calls, read_rows_of_log, renew_heads
 from flue_py.db.ops.sessions import require_session, write_edits
 from flue_py.db.payloads import decode_payload
 from flue_py.db.runner import Nothing, SessionState, Sources, Transaction

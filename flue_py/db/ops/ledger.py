@@ -17,9 +17,8 @@ from flue_py.core.sessions import DocumentName, above_prefix, all_meant, deletio
 from flue_py.core.usage import CallDifference, Paid, PaidCall
 from flue_py.db import sql
 from flue_py.db.ops import documents
-from flue_py.db.ops.base import held_by, read_state, retracted_ids
-from flue_py.db.ops.heads import check_heads, renew_heads, write_state
-from flue_py.db.ops.seals import change_calls, check_calls, paying, seal_calls, with_calls
+from flue_py.db.ops.base import held_by, read_state, retracted_ids, write_state
+from flue_py.db.ops.seals import change_calls, check_calls, check_heads, paying, renew_heads, seal_calls, with_calls
 from flue_py.db.ops.sessions import locate, require_session
 from flue_py.db.runner import Nothing, Row, SessionState, Sources, Statement, Transaction
 from flue_py.db.schema import all_tokens

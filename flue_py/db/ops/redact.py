@@ -16,16 +16,14 @@ from flue_py.core.json import JsonObject, NamedTuple, decode_json, decode_object
 from flue_py.core.kinds import ARTIFACT, COMPACTION, MESSAGE, SUMMARIES, message_preview, message_text, message_title
 from flue_py.core.sessions import Edit, Expected, Note, SessionInfo, is_storable
 from flue_py.db import sql
-from flue_py.db.ops import erase
 from flue_py.db.ops.base import blob_data, checked_payload, entries_of_rows, find_held, read_state, spans_of
-from flue_py.db.ops.chain import lock_tree
-from flue_py.db.ops.delete import DELETE_UNUSED_BLOB, LOCK_BLOB
+from flue_py.db.ops.delete import DELETE_UNUSED_BLOB, LOCK_BLOB, begin_erasure
 from flue_py.db.ops.documents import check_holds
 from flue_py.db.ops.edit import UPDATE_AUTO_TITLE
-from flue_py.db.ops.heads import renew_heads
 from flue_py.db.ops.read import FOUND_ENTRY
-from flue_py.db.ops.seals import seal_anew, without_seals
+from flue_py.db.ops.seals import renew_heads, seal_anew, without_seals
 from flue_py.db.ops.sessions import write_edits
+from flue_py.db.ops.verify import lock_tree
 from flue_py.db.payloads import damaged_rows, decode_payload
 from flue_py.db.runner import Nothing, Row, SessionState, Sources, Transaction
 from flue_py.db.sql import StoredEntry, statement
@@ -123,7 +121,7 @@ def redact(
         check_holds(tx, {session.scope for session in sessions if session.id in seen_by}, seen_by, despite)
     revision = state.revision
     if taken and needles is not None:
-        erase.begin(tx)
+        begin_erasure(tx)
         mark = mark_of(note, sources.now_us())
         _put_tombstones(tx, state, taken, mark, needles)
         keys = {state.key, *(item.row.session_key for item in taken)}

@@ -1,4 +1,6 @@
-"""Seals of the rows beside a session's entries: none of them can be changed, moved or left out unseen.
+"""The keys that a store states, the heads of its sessions, and seals of the rows beside their entries.
+
+None of these rows can be changed, moved or left out unseen.
 
 The rows of its log, which are leaf moves and edits, are a chain: each seal covers the one before it, and the session's
 row has the last. The rows of its marks and task links change: each has its own seal, and the session's row the sums.
@@ -11,16 +13,247 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TypeAlias, TypeVar, cast
 
-from flue_py.core.chain import Chain
-from flue_py.core.json import Frozen
-from flue_py.core.ledger import CallRow, EditRow, LinkRow, MarkRow, MoveRow, Payer
+from flue_py.core.chain import NO_PARENT, SEAM, Age, Chain, Head, age_of
+from flue_py.core.json import Frozen, NamedTuple
+from flue_py.core.ledger import CallRow, EditRow, LinkRow, MarkRow, MoveRow, Payer, SessionRow
+from flue_py.core.sessions import is_storable
 from flue_py.db import sql
-from flue_py.db.ops.heads import check_heads, renew_heads, with_heads
 from flue_py.db.payloads import damaged_rows
-from flue_py.db.runner import Insert, Nothing, SessionState, Statement, Transaction
-from flue_py.db.sql import call_columns, keyed, quoted, select, statement
+from flue_py.db.runner import Insert, KeyChanged, Nothing, Row, SessionState, Statement, Transaction
+from flue_py.db.sql import call_columns, columns, keyed, quoted, select, statement
+from flue_py.errors import damaged_session
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The heads of sessions: each covers a session's row and its leaf, and is made anew where a row is changed.
+
+_PAGE = 200
+_PLACE = len(sql.PLACE)
+_KEY, _ID, _LEAF, _REVISION = (
+    _PLACE + sql.SESSION_COLUMNS.index(name) for name in ("session_key", "id", "leaf", "revision")
+)
+
+
+def _rows_where(condition: str) -> Statement[Row]:
+    return statement(Row)(
+        f"SELECT {columns('s', (*sql.PLACE, *sql.SESSION_COLUMNS))}, {sql.HEAD}, e.digest FROM sessions s"
+        f" LEFT JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf WHERE {condition}"
+    )
+
+
+ROWS_OF_KEYS = _rows_where(f"s.session_key {sql.IN_KEYS}")
+ROW_OF_ID = _rows_where("s.id = :id")
+ROWS_AFTER = _rows_where("s.session_key > :after_key ORDER BY s.session_key LIMIT :count")
+SET_HEAD = statement(Nothing)("UPDATE sessions SET head = :head WHERE session_key = :session_key")
+
+
+def _present(row: Row) -> Head:
+    session_id, revision, value, leaf, digest = row
+    return Head(session_id, revision, value, leaf, digest or b"")
+
+
+_HEADS = (
+    "SELECT s.id, s.revision, s.head, s.leaf, e.digest FROM sessions s"
+    " LEFT JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf WHERE"
+)
+HEADS_OF_KEYS = statement(_present)(f"{_HEADS} s.session_key {sql.IN_KEYS}")
+ALL_HEADS = statement(_present)(f"{_HEADS} s.id > :id AND s.trashed_at IS NULL ORDER BY s.id LIMIT :count")
+DIGEST_IN_TREE = statement(tuple[bytes])(
+    "SELECT e.digest FROM sessions s JOIN entries e ON e.tree_id = s.tree_id AND e.id = :leaf WHERE s.id = :id"
+)
+
+
+def head_after(tx: Transaction, session_id: str, seen: Head | None) -> tuple[Head | None, Age]:
+    """Return the head of a session, None if it is not there, and its age by one that was seen; "newer" without one.
+
+    One that was seen before the key was changed is followed by the one that it was given then. Raises `CorruptStore`
+    if its row has not its head.
+    """
+    row = tx.first(ROW_OF_ID, id=session_id) if is_storable(session_id) else None
+    if row is not None and not _has_head(tx.chain, row):
+        raise damaged_session(session_id)
+    present = None if row is None else Head(session_id, row[_REVISION], row[-2], row[_LEAF], row[-1] or b"")
+    if seen is None or present is None:
+        return present, "newer" if seen is None else age_of(seen, None)
+    age = age_of(seen, present)
+    if age == "newer" and seen.leaf is not None:
+        (digest,) = tx.first(DIGEST_IN_TREE, id=session_id, leaf=seen.leaf) or (b"",)
+        return present, "newer" if seen.digest in _with_former(tx, digest) else "other"
+    return present, "newer" if age == "other" and seen.value in _with_former(tx, present.value) else age
+
+
+def _with_former(tx: Transaction, now: bytes | None) -> list[bytes]:
+    """Return a digest or a head, and what it was before the key of the store was changed, as far as that is said."""
+    values = list[bytes]()
+    while now:
+        values.append(now)
+        now = tx.chain.before(now, partial(seams, tx))
+    return values
+
+
+def compare_heads(tx: Transaction, seen: Sequence[Head]) -> list[Age]:
+    """Return what is there of heads that were seen (see `Backend.compare_heads`)."""
+    return [head_after(tx, head.session_id, head)[1] for head in seen]
+
+
+def list_heads(tx: Transaction) -> list[Head]:
+    """Return the heads of all sessions (see `Backend.list_heads`)."""
+    heads: list[Head] = []
+    while page := tx.rows(ALL_HEADS, id=heads[-1].session_id if heads else "", count=_PAGE):
+        heads += page
+    return heads
+
+
+def check_heads(tx: Transaction, keys: Collection[int]) -> None:
+    """Raise `CorruptStore`, naming the session, for a row that has not its head."""
+    for row in _rows_with_heads(tx, keys):
+        if not _has_head(tx.chain, row):
+            raise damaged_session(row[_ID])
+
+
+def renew_heads(tx: Transaction, keys: Collection[int]) -> None:
+    """Give sessions the heads that their rows have now: after each change that `write_state` does not write."""
+    rows = _rows_with_heads(tx, keys)
+    for row in rows:
+        tx.states.pop(row[_ID], None)
+    tx.run_many(SET_HEAD, [{"session_key": row[_KEY], "head": _head(tx.chain, row)} for row in rows])
+
+
+def sessions_without_head(tx: Transaction) -> set[int]:
+    """Return the keys of the sessions of which the rows have not their heads. O(sessions)."""
+    damaged, last = set[int](), -1
+    while rows := tx.rows(ROWS_AFTER, after_key=last, count=_PAGE):
+        damaged.update(row[_KEY] for row in rows if not _has_head(tx.chain, row))
+        last = rows[-1][_KEY]
+    return damaged
+
+
+def with_heads(tx: Transaction, keys: Collection[int]) -> list[int]:
+    """Return those of these sessions of which the rows have their heads, by key."""
+    return [row[_KEY] for row in _rows_with_heads(tx, keys) if _has_head(tx.chain, row)]
+
+
+def _rows_with_heads(tx: Transaction, keys: Collection[int]) -> Sequence[Row]:
+    return tx.rows(ROWS_OF_KEYS, keys=json.dumps(sorted(keys)))
+
+
+def _head(chain: Chain, row: Row) -> bytes:
+    return chain.head(*_covered(row))
+
+
+def _has_head(chain: Chain, row: Row) -> bool:
+    return chain.has_head(row[-2], *_covered(row))
+
+
+def _covered(row: Row) -> tuple[bytes, Row]:
+    return NO_PARENT if row[_LEAF] is None else row[-1] or b"", (*row[:_PLACE], row[_PLACE:-2])
+
+
+def head_of_row(chain: Chain, tree_id: int, row: SessionRow, leaf: bytes) -> bytes:
+    """Return the head of a session that is to be written; ``leaf`` is the digest of its leaf."""
+    columns = tuple(getattr(row, name) for name in sql.SESSION_COLUMNS)
+    return chain.head(leaf, (tree_id, *(getattr(row, name) for name in sql.PLACE[1:]), columns))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# REST
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The keys that a store states: their fingerprints in `flue_store`, and the seams of a change.
+
+NO_KEY = 0
+"""The fingerprint that stands for no key."""
+
+NOT_CHANGING = -(2**63)
+
+
+class Stated(NamedTuple):
+    """The fingerprint of the key of a store, and of the one that it gets; `NOT_CHANGING` where it keeps its own."""
+
+    key: int = NO_KEY
+    new_key: int = NOT_CHANGING
+
+
+STATED = statement(tuple[str, int])("SELECT name, value FROM flue_store WHERE name IN ('key', 'new_key')")
+ANY_SESSION = statement(tuple[int])("SELECT 1 FROM sessions LIMIT 1")
+TREES = statement(tuple[int])(
+    "SELECT DISTINCT s.tree_id FROM sessions s WHERE s.tree_id > :after_key ORDER BY s.tree_id LIMIT :count"
+)
+COUNT_TREES = statement(tuple[int])("SELECT COUNT(DISTINCT s.tree_id) FROM sessions s")
+UNSTATE = statement(Nothing)("DELETE FROM flue_store WHERE name IN ('key', 'new_key')")
+STATE = statement(Nothing)("INSERT INTO flue_store (name, value) VALUES (:name, :number)")
+SEAMS = statement(tuple[str, int])("SELECT name, value FROM flue_store WHERE name >= :name AND name < :until")
+PUT_SEAM = statement(Nothing)(f"{STATE.sql} ON CONFLICT (name) DO NOTHING")
+DROP_SEAMS = statement(Nothing)(
+    "DELETE FROM flue_store WHERE name IN"
+    " (SELECT f.name FROM flue_store f WHERE f.name >= :name AND f.name < :until LIMIT :count)"
+)
+
+
+def stated_keys(tx: Transaction) -> Stated:
+    """Return what a store states."""
+    return Stated(**dict(tx.rows(STATED)))
+
+
+def state_keys(tx: Transaction, now: Stated) -> None:
+    """Have a store state keys, once nobody writes who has read what it stated before.
+
+    Raises `KeyChanged` where that is not what it states any more.
+    """
+    tx.lock_writers_out()
+    if tx.stated is not None and stated_keys(tx) != tx.stated:
+        raise KeyChanged
+    tx.stated = now
+    tx.run(UNSTATE)
+    for name, number, default in zip(Stated._fields, now, Stated(), strict=True):
+        if number != default:
+            tx.run(STATE, name=name, number=number)
+    tx.states.clear()
+
+
+def seams(tx: Transaction, now: bytes = b"") -> Sequence[tuple[str, int]]:
+    """Return the seams of a digest, its first half or a head; by default all that there are."""
+    return tx.rows(SEAMS, **_named(now))
+
+
+def _named(now: bytes) -> dict[str, str]:
+    return {"name": f"{SEAM}{now.hex()}", "until": f"{SEAM}{now.hex()}~"}
+
+
+def over_seams(tx: Transaction, chain: Chain) -> Chain:
+    """Return a chain with the seams that a transaction sees."""
+    return chain.over(partial(seams, tx))
+
+
+def chain_apart(tx: Transaction) -> Chain:
+    """Return the chain of a transaction for use after it: with all seams that there are, if any are of use."""
+    rows = () if tx.chain.is_as(tx.chain) else seams(tx)
+    return tx.chain.over(lambda _: rows)
+
+
+def put_seams(tx: Transaction, changed: Iterable[tuple[bytes, bytes]]) -> None:
+    """Say what digests or heads were before, each behind what it is now."""
+    rows = [tx.chain.seam(now, before) for now, before in changed if now != before]
+    tx.run_many(PUT_SEAM, [{"name": name, "number": seal} for name, seal in rows])
+
+
+def drop_seams(tx: Transaction, count: int) -> int:
+    """Delete some of the seams; return how many."""
+    return tx.run(DROP_SEAMS, **_named(b""), count=count)
+
+
+def state_first(tx: Transaction, key: int) -> Stated:
+    """Give a store a key if it has none and no session; return what it states then."""
+    if key != NO_KEY and stated_keys(tx) == Stated() and tx.first(ANY_SESSION) is None:
+        state_keys(tx, Stated(key))
+    return stated_keys(tx)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# REST
 
 _PAGE = 200
 LogRow: TypeAlias = MoveRow | EditRow

@@ -22,8 +22,7 @@ from flue_py.core.operations import CreateTask, EndTask, LinkTask
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Usage, UsageWindow, usage_of_window
 from flue_py.db import sql
 from flue_py.db.ops import base
-from flue_py.db.ops.heads import check_heads, head_of_row, renew_heads, write_state
-from flue_py.db.ops.seals import links_of, put_link, read_rows_of_log, write_log
+from flue_py.db.ops.seals import check_heads, head_of_row, links_of, put_link, read_rows_of_log, renew_heads, write_log
 from flue_py.db.payloads import damaged_path
 from flue_py.db.runner import (
     Nothing,
@@ -547,7 +546,7 @@ def write_edits(
     revision, at = state.revision + 1, sources.now_us() if at is None else at
     after = replace(state, revision=revision, updated_at=at)
     write_log(tx, after, [], [base.edit_row(state.key, revision, edit, note, at) for edit in edits])
-    write_state(tx, after)
+    base.write_state(tx, after)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

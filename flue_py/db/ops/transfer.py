@@ -47,10 +47,16 @@ from flue_py.db import sql
 from flue_py.db.ops import ledger
 from flue_py.db.ops.base import read_epoch
 from flue_py.db.ops.documents import check_holds
-from flue_py.db.ops.heads import renew_heads
-from flue_py.db.ops.keys import chain_apart
 from flue_py.db.ops.ledger import NOBODY, delete_session_budgets, key_of_target, lock_budgets, name_calls, renew_sums
-from flue_py.db.ops.seals import change_calls, check_calls, keep_call_seals, seal_anew, without_seals
+from flue_py.db.ops.seals import (
+    chain_apart,
+    change_calls,
+    check_calls,
+    keep_call_seals,
+    renew_heads,
+    seal_anew,
+    without_seals,
+)
 from flue_py.db.payloads import damaged_rows, stored_text
 from flue_py.db.runner import Insert, Nothing, Parameters, Row, Transaction, Written
 from flue_py.db.sql import call_columns, keyed, quoted, select, statement

@@ -29,9 +29,9 @@ from flue_py.db import sql
 from flue_py.db.backend import Backend
 from flue_py.db.ops import ledger
 from flue_py.db.ops.append import EntryBatch, PlannedAppend
-from flue_py.db.ops.heads import changed_columns
-from flue_py.db.ops.keys import Stated
+from flue_py.db.ops.base import changed_columns
 from flue_py.db.ops.ledger import distinct_calls, ledger_row, paid_by
+from flue_py.db.ops.seals import Stated
 from flue_py.db.ops.sessions import PlannedFork, get_session
 from flue_py.db.runner import (
     CommittedBeforeCancellation,
@@ -1075,8 +1075,8 @@ class PostgresRunner(Runner):
     async def forget_deleted(self, needles: erasure.Needles, *, rebuild: bool) -> erasure.Forgotten:
         """Have the server free the rows that were deleted, and leave its files to it (see `Runner.forget_deleted`)."""
         del needles, rebuild
-        value, tables = await self.read(lambda tx: (tx.rows(NEXT_TRANSACTION)[0][0], tx.rows(ops.erase.ALL_TABLES)))
-        own = ops.erase.own_tables()
+        value, tables = await self.read(lambda tx: (tx.rows(NEXT_TRANSACTION)[0][0], tx.rows(ops.delete.ALL_TABLES)))
+        own = ops.delete.own_tables()
         names = ", ".join(f'"{name}"' for name, _ in tables if name in own or name.startswith("flue_words"))
         await self._run(lambda connection, _: connection.execute(f"VACUUM {names}"), repeatable=True)
         ((count,),) = await self.read(lambda tx: tx.rows(OLDER_SNAPSHOTS, value=value))

@@ -47,9 +47,8 @@ from flue_py.db import sql
 from flue_py.db.files import Part
 from flue_py.db.keys import Keys
 from flue_py.db.ops import documents as documents_
-from flue_py.db.ops.chain import chain_anew
-from flue_py.db.ops.keys import NO_KEY, Stated, state
-from flue_py.db.ops.seals import all_anew
+from flue_py.db.ops.seals import NO_KEY, Stated, all_anew, state_keys
+from flue_py.db.ops.verify import chain_anew
 from flue_py.db.payloads import StoredPayload, check_sum, decode_payload, pack, unpack, unpack_blob
 from flue_py.db.salvage.pages import Cell, Image, PageFile, Scan, Shape, Value, shapes
 from flue_py.db.schema import APPLICATION_ID, FIRST_CHAINED, FIRST_FORMAT, FORMAT_VERSION, PAID_SUMS, unreleased
@@ -1659,7 +1658,7 @@ def _write(path: Path, history: History, names: dict[str, int], keys: Keys) -> t
         documents = _write_documents(connection, history.found)
         tx = SqliteTransaction(connection)
         stated = Stated(keys.first)
-        state(tx, stated)
+        state_keys(tx, stated)
         tx.chain = keys.chain(stated, str(path))
         chain_anew(tx)
         all_anew(tx)

@@ -21,7 +21,7 @@ from flue_py.core.sessions import VerifyReport
 from flue_py.db import ops, sql
 from flue_py.db.backend import Backend
 from flue_py.db.files import Part
-from flue_py.db.ops.keys import over_seams
+from flue_py.db.ops.seals import over_seams
 from flue_py.db.runner import (
     Backup,
     Bell,
@@ -76,12 +76,12 @@ if TYPE_CHECKING:
     from flue_py.core.sessions import Problem
     from flue_py.core.trees import BackupReport
     from flue_py.db.runner import WordIndex
-    from flue_py.db.sqlite import traces, words
+    from flue_py.db.sqlite import checks, words
 else:
     # Most programs search nothing, and make no backup.
     trees = lazy_module("flue_py.core.trees")
     words = lazy_module("flue_py.db.sqlite.words")
-    traces = lazy_module("flue_py.db.sqlite.traces")
+    checks = lazy_module("flue_py.db.sqlite.checks")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class RunnerOnFile(RunnerOnSqlite):
         await self.waiting.finish(self.waiting.call(partial(words.remove_words, self._place)))
 
     async def forget_deleted(self, needles: Needles, *, rebuild: bool) -> Forgotten:
-        work = self.waiting.call(partial(traces.forget_deleted, self._place, needles, rebuild=rebuild))
+        work = self.waiting.call(partial(checks.forget_deleted, self._place, needles, rebuild=rebuild))
         return await self.waiting.finish(work)
 
     async def forget_words(self, session_ids: Collection[str]) -> None:
