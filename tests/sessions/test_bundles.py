@@ -232,11 +232,13 @@ FORGERIES = {
 }  # fmt: skip
 
 
-async def small_bundle(path: Path) -> Path:
-    """Write the bundle of one session with two turns."""
-    async with flue_py.open(":memory:") as store:
-        await hold_turns(await store.create_session(), 2)
-        await write_bundle(store, path)
+@pytest.fixture(scope="module")
+def small_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundle of one session with two turns."""
+    path = tmp_path_factory.mktemp("bundles") / "true.flue"
+    with sync.open(":memory:") as store:
+        store.create_session().append_messages([user("U1"), assistant("A1", 5), user("U2"), assistant("A2", 5)])
+        sync.write_bundle(store, path)
     return path
 
 
@@ -259,12 +261,12 @@ async def refusal(path: Path, error: type[flue_py.FlueError] = UnreadableFile) -
 
 
 @inputs("script", FORGERIES.values(), ids=FORGERIES.keys())
-async def test_a_bundle_that_was_forged_is_refused_whole(tmp_path: Path, script: str) -> None:
-    await refusal(changed(await small_bundle(tmp_path / "true.flue"), tmp_path / "forged.flue", script))
+async def test_a_bundle_that_was_forged_is_refused_whole(tmp_path: Path, small_bundle: Path, script: str) -> None:
+    await refusal(changed(small_bundle, tmp_path / "forged.flue", script))
 
 
-async def test_a_file_that_was_damaged_or_is_no_bundle_is_refused_whole(tmp_path: Path) -> None:
-    whole = (await small_bundle(tmp_path / "true.flue")).read_bytes()
+async def test_a_file_that_was_damaged_or_is_no_bundle_is_refused_whole(tmp_path: Path, small_bundle: Path) -> None:
+    whole = (small_bundle.parent / small_bundle.name).read_bytes()
     damaged = tmp_path / "damaged.flue"
     half = len(whole) // 2
     cuts = [whole[:cut] for cut in (0, 1, 10, 18, 30, half, len(whole) - 4096)]
@@ -276,9 +278,7 @@ async def test_a_file_that_was_damaged_or_is_no_bundle_is_refused_whole(tmp_path
     with closing(sqlite3.connect(tmp_path / "other.flue")) as connection:
         connection.execute("CREATE TABLE notes (text TEXT)")
     assert "'alembic_version' is not that of a bundle" in await refusal(tmp_path / "other.flue")
-    newer = changed(
-        tmp_path / "true.flue", damaged, f"UPDATE flue_store SET value = {LATER} WHERE name = 'format'; ANALYZE"
-    )
+    newer = changed(small_bundle, damaged, f"UPDATE flue_store SET value = {LATER} WHERE name = 'format'; ANALYZE")
     assert f"has format {LATER}" in await refusal(newer, FormatTooNew)
     async with flue_py.open(":memory:") as there:
         with pytest.raises(StoreUnavailable, match=r"missing\.flue cannot be read"):

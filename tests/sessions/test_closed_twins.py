@@ -114,8 +114,13 @@ def test_ids_that_repeat_are_named_on_postgresql_without_a_pause(
         assert store.verify().problems == []
 
 
-@inputs("error", [OSError(28, "full"), MemoryError(), sqlite3.OperationalError("mine"), KeyError("k")])
-@inputs("argument", ["clock", "ids", "session_ids"])
+@inputs(
+    ("argument", "error"),
+    [
+        ("clock", OSError(28, "full")), ("clock", sqlite3.OperationalError("mine")), ("ids", MemoryError()),
+        ("ids", KeyError("k")), ("session_ids", sqlite3.OperationalError("mine")), ("session_ids", OSError(28, "full")),
+    ],
+)  # fmt: skip
 def test_what_a_function_of_the_caller_raises_is_an_invalid_argument_everywhere(
     target: str, argument: str, error: Exception
 ) -> None:

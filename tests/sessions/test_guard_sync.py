@@ -21,13 +21,13 @@ from tests.sessions.guarded import SETTINGS, WINDOW, answer, model, summary
 from tests.sessions.talk import user
 
 
-@pytest.fixture(params=["memory", "sqlite", "threads", "postgres"])
+@pytest.fixture(params=["sqlite", "threads", pytest.param("postgres", marks=pytest.mark.thorough)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sync.Store]:
     if request.param == "postgres":
         new_database: NewDatabase = request.getfixturevalue("new_store_database")
         target = new_database()
     else:
-        target = ":memory:" if request.param == "memory" else str(new_store_file(tmp_path / "sessions.db"))
+        target = str(new_store_file(tmp_path / "sessions.db"))
     with sync.open(target, durability="normal", threads=True if request.param == "threads" else None) as opened:
         yield opened
         assert opened.verify().problems == []

@@ -184,7 +184,7 @@ _ASKED = st.sampled_from(["run OR pool", "run NOT fast", "po*", '"pool py"', "us
 
 
 # Each example has a scope of its own in the one store.
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(_TEXTS, st.lists(_ASKED, min_size=1, max_size=3))
 def test_it_finds_what_reading_everything_finds(target: str, texts: list[str], searches: list[str]) -> None:
     async def compare() -> None:

@@ -45,11 +45,11 @@ def shown(messages: list[JsonObject]) -> str:
 
 @pytest.mark.thorough(but=["sqlite"])
 @pytest.mark.parametrize("mode", ["llm", Hybrid(), Intent(), Lossless(state="on")], ids=lambda mode: str(mode)[:8])
-async def test_all_constraints_within_the_share_survive_ten_compactions(
+async def test_all_constraints_within_the_share_survive_four_compactions(
     session: Session, store: Store, mode: str | Mode
 ) -> None:
     said = []
-    for number in range(40):
+    for number in range(16):
         said.append(f"Constraint {number}: never use tool {number} on the folder of project {number * 7}.")
         await work(session, number, said[-1])
         if number % 4 == 3:
@@ -57,7 +57,7 @@ async def test_all_constraints_within_the_share_survive_ten_compactions(
             assert done.appended is not None
             text = shown(await session.build_context())
             assert [each for each in said if each not in text] == []
-    assert sum(entry.kind == "compaction" for entry in await session.get_active_path()) == 10
+    assert sum(entry.kind == "compaction" for entry in await session.get_active_path()) == 4
     assert (await store.verify()).problems == []
 
 
