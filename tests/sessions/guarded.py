@@ -9,7 +9,7 @@ from flue_py.agents.guard import BY, CompactionGuard
 from flue_py.compaction import CompactionSettings
 from flue_py.core.entries import answered_id, called_ids
 from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
-from tests.sessions.talk import user
+from tests.sessions.talk import answer, user
 
 WINDOW = 2_000
 SETTINGS = CompactionSettings(keep_recent_tokens=285, user_words_share=0)
@@ -31,10 +31,6 @@ def larger(answer: Callable[[ModelRequest], ModelReply | str], window: int | Non
 
 def guard_of(store: Store, session: Session, of: FunctionModel | None = None, **given: object) -> CompactionGuard:
     return CompactionGuard(store, session, of or summary(), **{"settings": SETTINGS, "window": WINDOW, **given})  # type: ignore[arg-type]
-
-
-def answer(text: str, **fields: object) -> JsonObject:
-    return {"role": "assistant", "content": [{"type": "text", "text": text}], **fields}  # type: ignore[dict-item]
 
 
 async def talk(session: Session, turns: int, **fields: object) -> None:

@@ -19,6 +19,10 @@ def assistant(text: str, tokens: int = 0) -> JsonObject:
     return {"role": "assistant", "content": [{"type": "text", "text": text}], "stopReason": "stop", "usage": usage}
 
 
+def answer(text: str, **fields: object) -> JsonObject:
+    return {"role": "assistant", "content": [{"type": "text", "text": text}], **fields}  # type: ignore[dict-item]
+
+
 def text_of(message: JsonObject) -> str:
     content = message["content"]
     if isinstance(content, str):
@@ -41,6 +45,16 @@ async def path_of(session: Session) -> list[str]:
 async def say(session: Session, *said: str) -> list[str]:
     """Append user messages one by one; return the ids of their entries."""
     return [(await session.append_message(user(text))).entry_ids[0] for text in said]
+
+
+async def talk(session: Session, turns: int = 10, start: int = 0) -> list[str]:
+    """Append questions and answers of some 200 characters; return the ids of the entries."""
+    asked = [
+        message
+        for number in range(start, start + turns)
+        for message in (user(f"question {number} " + "q" * 200), answer(f"answer {number} " + "a" * 200))
+    ]
+    return [(await session.append_message(message)).entry_id for message in asked]
 
 
 async def hold_turns(session: Session, turns: int) -> list[str]:

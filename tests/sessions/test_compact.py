@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import anyio
 import anyio.lowlevel
@@ -11,18 +11,19 @@ import pytest
 
 import flue_py
 import flue_py.sync
-from flue_py import CallConflict, InvalidArgument, ModelUnavailable, Session, Store, SummaryFailed
+from flue_py import Appended, CallConflict, InvalidArgument, ModelUnavailable, Session, Store, SummaryFailed, compaction
 from flue_py.compaction import CompactionSettings
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes import Asker, Hybrid, Llm, Made
 from flue_py.compaction.plan import CompactionResult
 from flue_py.context.tokens import counter_for
 from flue_py.core.json import JsonObject
-from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
+from flue_py.core.model import ModelReply, ModelRequest
 from flue_py.render.lines import entry_text
 from tests.checks import raises
 from tests.sessions.conftest import also_in_memory
-from tests.sessions.talk import user
+from tests.sessions.guarded import model
+from tests.sessions.talk import answer, talk, user
 from tests.tables import inputs
 from tests.values import existing
 
@@ -30,10 +31,6 @@ SETTINGS = CompactionSettings(keep_recent_tokens=290, user_words_share=0)
 """Two turns of `talk`."""
 
 Answer: TypeAlias = Callable[[ModelRequest], ModelReply | str | Awaitable[ModelReply | str]]
-
-
-def model(answer: Answer) -> FunctionModel:
-    return FunctionModel(answer, "small", provider="house", context_window=200_000)
 
 
 def said_by(done: CompactionResult) -> str:
@@ -49,18 +46,6 @@ def reply(text: str = "what was said", call_id: str = "call-1", **usage: int) ->
         "model": "small", "responseId": call_id, "stopReason": "stop",
     }  # fmt: skip
     return ModelReply((said,))
-
-
-def assistant(text: str) -> JsonObject:
-    return {"role": "assistant", "content": [{"type": "text", "text": text}]}
-
-
-async def talk(session: Session, turns: int = 10, start: int = 0) -> list[str]:
-    ids = []
-    for number in range(start, start + turns):
-        ids.append((await session.append_message(user(f"question {number} " + "q" * 200))).entry_id)
-        ids.append((await session.append_message(assistant(f"answer {number} " + "a" * 200))).entry_id)
-    return ids
 
 
 def counted(items: Sequence[flue_py.ContextEntry]) -> int:
@@ -389,7 +374,7 @@ async def test_window_keeps_an_earlier_summary_and_what_is_pinned(session: Sessi
 
 
 async def test_window_keeps_what_its_budget_says_and_eighty_thousand_where_nobody_does(store: Store) -> None:
-    long: list[JsonObject] = [each for n in range(100) for each in (user(f"{n}" + "u" * 3_996), assistant("a" * 4_000))]
+    long: list[JsonObject] = [each for n in range(100) for each in (user(f"{n}" + "u" * 3_996), answer("a" * 4_000))]
     calls: list[JsonObject] = [user("u" * 4_000)]
     for n in range(100):
         made: JsonObject = {"type": "toolCall", "id": f"c{n}", "name": "bash", "arguments": {}}
@@ -580,3 +565,115 @@ async def test_a_summary_is_told_what_stored_calls_changed_whatever_the_context_
     await session.compact(model(answer), mode=Llm(change_log=lambda: "mine"), settings=SETTINGS)
     assert "<change-log>\\nmine\\n</change-log>" in asked[-1]
     assert "core.py" not in asked[-1].partition("<change-log>")[2]
+
+
+# -- Compacting a session again and again, with what its handle returns -----------------------------------------------
+
+
+LARGE_WINDOW = 240_000
+TIGHT = compaction.CompactionSettings(reserve_tokens=10_000, keep_recent_tokens=2)
+
+
+async def complete(request: compaction.SummaryRequest) -> compaction.SummaryReply:
+    """Summarize without a model."""
+    return compaction.SummaryReply(f"summary of {request.kind}", {"prompt_tokens": 100, "completion_tokens": 9})
+
+
+async def test_every_compaction_plans_on_the_latest_one_and_is_not_due_again_at_once(session: Session) -> None:
+    kinds = []
+    for round_ in range(3):
+        await session.append_message({"role": "user", "content": f"{round_} " + "w " * 400})
+        usage = {"input_tokens": 239_000, "output_tokens": 1_000}
+        await session.append_message({"role": "assistant", "content": "a " * 400, "usage": usage})
+        await session.append_message({"role": "user", "content": "and now?"})
+        items = await session.build_context_entries()
+        size = compaction.estimate_context_tokens(items)
+        assert size.usage_tokens == 240_000
+        assert compaction.should_compact(size.tokens, LARGE_WINDOW, TIGHT)
+        found = compaction.plan_session_compaction(items, await session.compactions.latest(), TIGHT)
+        assert isinstance(found, compaction.SessionCompactionPlan)
+        assert found.plan.tokens_before == size.tokens
+        summary = await compaction.summarize(found.plan, complete)
+        kinds.append(summary.calls[0].kind)
+        await session.append_compaction(
+            summary.text,
+            first_kept_entry_id=found.first_kept_entry_id,
+            tokens_before=size.tokens,
+            details=summary.details,
+            calls=summary.usages,
+        )
+        after = compaction.estimate_context_tokens(await session.build_context_entries())
+        assert (after.usage_tokens, after.last_usage_index) == (0, None)
+        assert after.tokens < 1_000
+        assert not compaction.should_compact(after.tokens, LARGE_WINDOW, TIGHT)
+        plain = compaction.estimate_context_tokens(await session.build_context())
+        assert plain.tokens == after.tokens
+    assert kinds == ["initial", "update", "update"]
+
+
+async def test_what_the_latest_compaction_had_pinned_is_read_from_its_entry(session: Session) -> None:
+    pinned = await session.append_message({"role": "user", "content": "keep me"})
+    await session.marks.pin(pinned.entry_id)
+    for round_ in range(2):
+        for number in range(3):
+            await session.append_message({"role": "user", "content": f"{round_}.{number} " + "w " * 400})
+            await session.append_message({"role": "assistant", "content": "a " * 400})
+        items = await session.build_context_entries()
+        latest = await session.compactions.latest()
+        found = compaction.plan_session_compaction(items, latest, TIGHT, pinned=await session.marks.pins())
+        assert isinstance(found, compaction.SessionCompactionPlan)
+        summarized = [message.get("content") for message in found.plan.messages_to_summarize]
+        assert "keep me" not in summarized
+        await session.append_compaction("s", first_kept_entry_id=found.first_kept_entry_id, tokens_before=1)
+
+
+CALLS: dict[str, Any] = {
+    "role": "assistant",
+    "content": [{"type": "toolCall", "id": name, "name": "read", "arguments": {}} for name in ("a", "b")],
+}
+
+
+def result(call_id: str) -> dict[str, Any]:
+    return {"role": "toolResult", "toolCallId": call_id, "toolName": "read", "content": "done"}
+
+
+@pytest.mark.parametrize("kept", ["first", "second", "repeated"])
+async def test_a_compaction_keeps_the_call_of_a_result_that_it_keeps(session: Session, kept: str) -> None:
+    said = [{"role": "user", "content": "Look."}, CALLS, *map(result, ("a", "b", "b")), {"role": "user", "content": ""}]
+    _, called, *results = (await session.append_messages(said)).entry_ids
+    first_kept = dict(zip(("first", "second", "repeated"), results, strict=False))[kept]
+
+    async def compact(**options: Any) -> Appended:
+        return await session.append_compaction("so far", first_kept_entry_id=first_kept, tokens_before=9, **options)
+
+    made = await compact(idempotency_key="k")
+    (told,) = made.oddities
+    assert f"{called!r}" in told
+    assert f"{first_kept!r}" in told
+    assert [message["role"] for message in await session.build_context()][1:3] == ["assistant", "toolResult"]
+    await session.append_message({"role": "user", "content": "and now?"})
+    again = await compact(idempotency_key="k")
+    assert (again.replayed, again.entry_ids) == (True, made.entry_ids)
+    assert (await compact(keep_exchanges_whole=False)).oddities == ()
+    assert (await session.build_context())[1]["role"] == "toolResult"
+
+
+async def test_a_compaction_keeps_a_call_whose_result_is_to_come(session: Session) -> None:
+    called, after = (await session.append_message(CALLS), await session.append_custom("note", {"of": "the program"}))
+    made = await session.append_compaction("so far", first_kept_entry_id=after.entry_id, tokens_before=9)
+    assert called.entry_id in made.oddities[0]
+    await session.append_messages([result("a"), result("b")])
+    roles = [message["role"] for message in await session.build_context()]
+    assert roles == ["user", "assistant", "toolResult", "toolResult"]
+
+
+async def test_a_compaction_leaves_a_pinned_call_where_it_is_kept_anyway(session: Session) -> None:
+    await session.append_message({"role": "user", "content": "Look."})
+    called = await session.append_message(CALLS)
+    first, second = (await session.append_messages([result("a"), result("b")])).entry_ids
+    await session.marks.pin(called.entry_id)
+    made = await session.append_compaction("so far", first_kept_entry_id=second, tokens_before=9)
+    assert made.oddities == ()
+    roles = [message["role"] for message in await session.build_context()]
+    assert roles == ["user", "assistant", "toolResult", "toolResult"]
+    assert first != second

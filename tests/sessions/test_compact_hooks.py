@@ -18,7 +18,7 @@ from flue_py.compaction.modes import Intent, make_text
 from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.model import FunctionModel, ModelRequest
 from tests.checks import raises
-from tests.sessions.talk import user
+from tests.sessions.talk import answer, talk, user
 from tests.tables import inputs
 from tests.values import existing
 
@@ -35,24 +35,12 @@ def model(answer: Callable[[ModelRequest], str] = never) -> FunctionModel:
     return FunctionModel(answer, "small", context_window=200_000)
 
 
-def assistant(text: str) -> JsonObject:
-    return {"role": "assistant", "content": [{"type": "text", "text": text}]}
-
-
 def reading(call_id: str, path: str) -> list[JsonObject]:
     call: JsonObject = {"type": "toolCall", "id": call_id, "name": "read", "arguments": {"path": path}}
     return [
         {"role": "assistant", "content": [call], "stopReason": "toolUse"},
         {"role": "toolResult", "toolCallId": call_id, "toolName": "read", "content": "r" * 200},
     ]
-
-
-async def talk(session: Session, turns: int = 10) -> list[str]:
-    ids: list[str] = []
-    for number in range(turns):
-        said = [user(f"question {number} " + "q" * 200), assistant(f"answer {number} " + "a" * 200)]
-        ids += (await session.append_messages(said)).entry_ids
-    return ids
 
 
 async def compacted(session: Session, answer: str | HookSummary) -> Mapping[str, JsonValue]:
@@ -179,7 +167,7 @@ async def test_what_a_hook_paid_is_of_its_compaction_and_counted_once(session: S
 
 
 async def test_the_next_compaction_takes_over_the_text_and_nothing_of_the_details(session: Session) -> None:
-    await session.append_messages([user("Look."), *reading("c1", "a.py"), assistant("Done. " * 40)])
+    await session.append_messages([user("Look."), *reading("c1", "a.py"), answer("Done. " * 40)])
     await talk(session, 6)
     details: JsonObject = {
         "readFiles": ["hook.py"],
@@ -193,7 +181,7 @@ async def test_the_next_compaction_takes_over_the_text_and_nothing_of_the_detail
     assert stored["readFiles"] == ["hook.py"]
     assert stored["userWords"] == {"said": "?"}
 
-    await session.append_messages([user("And b?"), *reading("c2", "b.py"), assistant("Done. " * 40)])
+    await session.append_messages([user("And b?"), *reading("c2", "b.py"), answer("Done. " * 40)])
     await talk(session, 4)
     asked: list[AboutToCompact] = []
     done = await session.compact(mode="intent", settings=SETTINGS, before_compaction=asked.append)
@@ -298,7 +286,7 @@ def test_hooks_without_a_loop(tmp_path: Path, *, threads: bool) -> None:
     with flue_py.sync.open(tmp_path / "sessions.db", threads=threads) as store:
         session = store.create_session()
         for number in range(10):
-            session.append_messages([user(f"question {number} " + "q" * 200), assistant("a" * 200)])
+            session.append_messages([user(f"question {number} " + "q" * 200), answer("a" * 200)])
         done = session.compact(mode="intent", settings=SETTINGS, before_compaction=lambda _: "plain")
         assert (done.summary, done.from_hook) == ("plain", True)
         session.undo()

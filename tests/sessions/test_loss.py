@@ -9,20 +9,16 @@ from flue_py import EntryNotFound, InvalidArgument, Session, Store
 from flue_py.compaction import CompactionSettings
 from flue_py.core.json import JsonObject
 from tests.checks import raises
-from tests.sessions.talk import user
+from tests.sessions.talk import answer, user
 from tests.values import existing
 
 SETTINGS = CompactionSettings(keep_recent_tokens=40)
 
 
-def says(text: str) -> JsonObject:
-    return {"role": "assistant", "content": [{"type": "text", "text": text}]}
-
-
 async def talk(session: Session, number: int) -> list[str]:
     asked = [
         user(f"Change part_{number} of src/part{number}.py. Never touch lib/other{number}.py! " + "so " * 60),
-        says(f"I decided to rewrite it because part_{number} is slow. " + "and " * 60),
+        answer(f"I decided to rewrite it because part_{number} is slow. " + "and " * 60),
     ]
     return list((await session.append_messages(asked)).entry_ids)
 

@@ -11,7 +11,7 @@ from flue_py.compaction.material import Material
 from flue_py.compaction.modes import Asker, Hybrid, Intent, Lossless, Made, Mode
 from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel, ModelRequest
-from tests.sessions.talk import user
+from tests.sessions.talk import answer, user
 from tests.tables import inputs
 
 SETTINGS = CompactionSettings(keep_recent_tokens=300)
@@ -22,10 +22,6 @@ def model(name: str = "small") -> FunctionModel:
     return FunctionModel(lambda _: "## Goal\nfinish", name, context_window=200_000)
 
 
-def assistant(text: str) -> JsonObject:
-    return {"role": "assistant", "content": [{"type": "text", "text": text}]}
-
-
 async def work(session: Session, number: int, said: str) -> None:
     """Append a turn: what the user said, a call with its result, and an answer."""
     call: JsonObject = {"type": "toolCall", "id": f"c{number}", "name": "bash", "arguments": {"command": "make"}}
@@ -34,7 +30,7 @@ async def work(session: Session, number: int, said: str) -> None:
             user(said),
             {"role": "assistant", "content": [call]},
             {"role": "toolResult", "toolCallId": f"c{number}", "toolName": "bash", "content": "line " * 300},
-            assistant("so on " * 100),
+            answer("so on " * 100),
         ]
     )
 
@@ -106,7 +102,7 @@ async def test_words_that_look_like_a_programs_stay_as_well(session: Session, mo
 async def test_where_most_of_what_was_said_is_the_users_it_stays_too(session: Session, mode: str) -> None:
     said = [f"Constraint {number}: keep the names of module {number} as they are, " + "x" * 60 for number in range(20)]
     for each in said:
-        await session.append_messages([user(each), assistant("Yes, I will mind that from now on. " * 6)])
+        await session.append_messages([user(each), answer("Yes, I will mind that from now on. " * 6)])
     done = await session.compact(model(), mode=mode, settings=CompactionSettings(keep_recent_tokens=60), window=WINDOW)
     assert done.appended is not None
     text = shown(await session.build_context())
@@ -122,7 +118,7 @@ async def test_the_first_and_the_newest_stay_where_each_alone_is_larger_than_the
         await work(session, number, f"wish {number}")
     for number in range(9, 12):
         await work(session, number, "NEWEST begins " + "n" * 20_000 + " NEWEST ends")
-        await session.append_message(assistant("done " * 300))
+        await session.append_message(answer("done " * 300))
         done = await session.compact(model(), mode=mode, settings=SETTINGS, window=WINDOW)
         assert done.appended is not None
         text = shown(await session.build_context())
@@ -175,7 +171,7 @@ async def test_the_session_goes_on_while_a_model_is_asked(session: Session, stor
     assert done.planned is not None
     text = shown(await session.build_context())
     assert all(text.count(f"meanwhile {number}") == 1 for number in range(10, 30))
-    assert text.endswith(shown([assistant("so on " * 100)]))
+    assert text.endswith(shown([answer("so on " * 100)]))
     staying = [item.entry_id for item in done.planned.staying]
     after = [item.entry_id for item in await session.build_context_entries()]
     assert after[: len(staying) + 1] == [done.entry_id, *staying]
