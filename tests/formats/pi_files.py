@@ -118,6 +118,17 @@ def every_type() -> list[dict[str, Any]]:
     ]
 
 
+def row(kind: str, entry_id: str, parent: str | None, /, **fields: Any) -> dict[str, Any]:
+    """Return a row of a kind, with the time at which all such rows were written."""
+    return {"type": kind, "id": entry_id, "parentId": parent, "timestamp": "2026-01-05T10:00:01.000Z", **fields}
+
+
+def said(entry_id: str, parent: str | None, text: str = "hello", **fields: Any) -> dict[str, Any]:
+    """Return the row of a message of the user."""
+    message = {"role": "user", "content": text, "timestamp": 1}
+    return {**row("message", entry_id, parent, message=message), **fields}
+
+
 def bash(command: str, output: str, **fields: Any) -> dict[str, Any]:
     """Return a bashExecution message."""
     message = {"role": "bashExecution", "command": command, "output": output, "exitCode": 0, "cancelled": False}

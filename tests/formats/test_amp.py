@@ -6,15 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import flue_py
-from flue_py.errors import UnreadableFile
-from flue_py.formats.amp import looks_like_amp, parse_amp
+from flue_py.formats.amp import parse_amp
 from flue_py.formats.kit import SessionPart
 from tests.formats.transcripts import all_seen
 from tests.formats.trees import context_of, shown
-from tests.tables import inputs
 
 AT = "2026-01-19T11:42:10.652Z"
 USAGE = {
@@ -103,14 +99,3 @@ def test_a_summary_begins_the_context_anew_and_unknown_things_are_kept() -> None
 def test_tokens_told_as_written_to_the_cache_are_input_for_models_that_do_not_bill_that() -> None:
     session = parsed([{"role": "assistant", "content": [], "usage": {**USAGE, "model": "gpt-5"}}])
     assert session.entries[0].usage[:4] == (996, 178, 11372, 0)
-
-
-@inputs("document", [b"{}", b"[]", b"{", b'{"id": "T-1", "messages": 1}', b'{"id": "x", "messages": []}'])
-def test_other_documents_are_refused(document: bytes) -> None:
-    with pytest.raises(UnreadableFile):
-        parse_amp(document, "x")
-
-
-def test_a_thread_is_recognised() -> None:
-    assert looks_like_amp(json.dumps(json.loads(thread()), indent=2).encode())
-    assert not looks_like_amp(b'{"v": 1, "id": "x"}')

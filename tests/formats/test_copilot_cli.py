@@ -11,8 +11,7 @@ import pytest
 
 import flue_py
 from flue_py.core.kinds import message_text
-from flue_py.errors import UnreadableFile
-from flue_py.formats.copilot_cli import CopilotCliReader, looks_like_copilot_cli
+from flue_py.formats.copilot_cli import CopilotCliReader
 from flue_py.formats.kit import ParseReport, SessionPart, read_lines
 from tests.formats.transcripts import (
     all_seen,
@@ -22,7 +21,6 @@ from tests.formats.transcripts import (
     import_lines,
     rows_are_accounted_for,
 )
-from tests.formats.trees import document
 from tests.programs.made import unpack
 from tests.tables import inputs
 
@@ -262,23 +260,3 @@ async def test_the_name_stands_in_the_file_beside(tmp_path: Path, name: str, tit
             (folder / "workspace.yaml").write_text(f"id: s-1\nname: {name}\nuser_named: {named}\n")
             await import_lines(store, folder, as_lines(TALK), "events.jsonl")
             assert getattr((await store.find_session("s-1")).info, key) == title
-
-
-@inputs(
-    ("head", "is_one"),
-    [
-        (document(START), True),
-        (b'{"type": "session.start", "data": {}}\n', True),
-        (b'{"type": "session.start", "data": 7}\n', False),
-        (b'{"type": "session", "data": {}}\n', False),
-        (b"", False),
-    ],
-)
-def test_the_beginning_of_a_file_tells_it_from_others(head: bytes, is_one: bool) -> None:
-    assert looks_like_copilot_cli(head, "events.jsonl") is is_one
-
-
-@inputs("data", [b"", b"null", b"{}", b'{"type":"session.start"}\n', document({"type": "x", "data": {}})])
-def test_what_is_no_session_is_refused_in_one_line(data: bytes) -> None:
-    with pytest.raises(UnreadableFile, match=r"nothing was imported$"):
-        read_lines(CopilotCliReader(""), [data])

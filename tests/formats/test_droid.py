@@ -6,15 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import flue_py
-from flue_py.errors import UnreadableFile
-from flue_py.formats.droid import DroidReader, looks_like_droid
+from flue_py.formats.droid import DroidReader
 from flue_py.formats.kit import ParseReport, SessionPart, read_lines
 from tests.formats.transcripts import all_seen, as_lines, check_growth, import_file, import_lines
-from tests.formats.trees import document
-from tests.tables import inputs
 
 
 def row(name: str, role: str, *content: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -82,23 +77,3 @@ def test_damage_is_named_by_its_line_and_unknown_rows_are_kept() -> None:
     assert [note.line for note in report.repaired] == [8, 9]
     assert report.unknown_kinds == {"todo_state": 1}
     assert [entry.kind for entry in part.entries][-3:] == ["droid.todo_state", "message", "droid.message"]
-
-
-@inputs(
-    ("head", "is_one"),
-    [
-        (document(START), True),
-        (b'{"type": "session_start", "id": "x"}\n', True),
-        (b'{"type": "session_start", "session_id": "x"}\n', False),
-        (document(TALK[1]), False),
-        (b"", False),
-    ],
-)
-def test_the_beginning_of_a_file_tells_it_from_others(head: bytes, is_one: bool) -> None:
-    assert looks_like_droid(head, "s.jsonl") is is_one
-
-
-@inputs("data", [b"", b"null", b"{}", b'{"type":"x"}\n', document({"type": "session", "id": "x"})])
-def test_what_is_no_session_is_refused_in_one_line(data: bytes) -> None:
-    with pytest.raises(UnreadableFile, match=r"nothing was imported$"):
-        read_lines(DroidReader(""), [data])

@@ -43,7 +43,7 @@ def repl(*history: Any, **fields: Any) -> SessionPart:
 
 
 def test_a_snapshot_shows_its_history_with_calls_and_results() -> None:
-    session = repl(*HISTORY)
+    session = repl(*HISTORY, RecoveryHint="go on")
     assert context_of(session) == [
         {"role": "system", "content": "You are helpful."},
         {"role": "user", "content": "list files"},
@@ -60,6 +60,8 @@ def test_a_snapshot_shows_its_history_with_calls_and_results() -> None:
     ]
     assert (session.session.id, session.session.cwd) == ("a87569bcd7b0", "/home/dev/proj")
     assert session.session.created_us == 1779719520000000
+    rest = json.loads(session.session.metadata_text)["imported"]["snapshot"]
+    assert (rest["RecoveryHint"], "History" in rest) == ("go on", False)
     assert session.report.skipped == session.report.repaired == ()
 
 
@@ -75,14 +77,6 @@ def test_the_last_turn_of_a_snapshot_is_of_the_time_at_which_it_was_saved() -> N
     )
     minutes = [((entry.created_us or 0) - 1779719520000000) // 1_000_000 for entry in session.entries]
     assert minutes == [0, 0, 0, 0, 0, 492, 492]
-
-
-def test_the_plan_and_all_else_stands_in_the_metadata() -> None:
-    session = repl(*HISTORY, ExecutionQueue=[{"Total": 3}], RecoveryHint="go on")
-    kept = json.loads(session.session.metadata_text)["imported"]
-    assert kept["snapshot"]["ExecutionQueue"] == [{"Total": 3}]
-    assert kept["snapshot"]["RecoveryHint"] == "go on"
-    assert "History" not in kept["snapshot"]
 
 
 def test_skipped_contents_and_empty_messages_are_left_out_as_the_program_does() -> None:
@@ -136,12 +130,6 @@ def test_a_new_system_prompt_is_no_new_history_and_another_turn_is() -> None:
     assert not {entry.id for entry in rewound.entries[1:]} & {entry.id for entry in before.entries}
 
 
-@inputs("broken", [b"", b"{", b"[]", b'{"SessionId":"a"}', b'{"SessionId":"","History":[]}', b"[" * 9999])
-def test_what_is_no_snapshot_is_refused(broken: bytes) -> None:
-    with pytest.raises(UnreadableFile, match=r"repl-x\.json is"):
-        fuseraft.parse_fuseraft_repl(broken, "repl-x.json")
-
-
 def test_items_that_are_no_messages_are_named_by_their_index() -> None:
     session = repl(
         5, {"Role": "user"}, text("user", "hi"), {"Role": "user", "Contents": [7, {"Type": "text", "Text": 8}]}
@@ -180,6 +168,7 @@ def run(*messages: Any, **fields: Any) -> SessionPart:
     return session
 
 
+SUMMED = turn(1, "So far.", AgentName="System", Role="user", IsCompactionSummary=True)
 USAGE = {"InputTokens": 4200, "OutputTokens": 310, "TotalTokens": 4510}
 
 
@@ -252,20 +241,16 @@ def test_after_a_compaction_the_summary_comes_first_and_what_was_imported_before
     assert len(set(calls)) == 4
 
 
-def test_a_summary_that_kept_nothing_stands_at_the_beginning() -> None:
-    summed = turn(1, "All done.", AgentName="System", Role="user", IsCompactionSummary=True)
-    session = run(summed, turn(2, "next"))
-    assert shown(session) == [("user", "[Context Summary]\n\nAll done."), ("assistant", "next")]
-    assert [entry.kind for entry in session.entries] == ["compaction", "message"]
-
-
-def test_a_summary_in_the_middle_is_shown_where_it_is() -> None:
-    summed = turn(1, "So far.", AgentName="System", Role="user", IsCompactionSummary=True)
-    assert shown(run(turn(0, "a"), summed, turn(2, "b"))) == [
-        ("assistant", "a"),
-        ("user", "So far."),
-        ("assistant", "b"),
-    ]
+@inputs(
+    ("turns", "expected"),
+    [
+        ([SUMMED, turn(2, "next")], [("user", "[Context Summary]\n\nSo far."), ("assistant", "next")]),
+        ([turn(0, "a"), SUMMED, turn(2, "b")], [("assistant", "a"), ("user", "So far."), ("assistant", "b")]),
+    ],
+    ids=["one that kept nothing", "one in the middle"],
+)
+def test_a_summary_is_shown_where_it_is(turns: list[Any], expected: list[Any]) -> None:
+    assert shown(run(*turns)) == expected
 
 
 def test_equal_messages_are_all_there() -> None:
@@ -278,19 +263,3 @@ def test_equal_messages_are_all_there() -> None:
 def test_an_id_that_is_not_eight_hex_characters_is_refused(session_id: Any) -> None:
     with pytest.raises(UnreadableFile, match="eight hex characters"):
         run(SessionId=session_id)
-
-
-def test_the_beginning_of_a_file_tells_the_two_apart() -> None:
-    snapshot_head, checkpoint_head = (
-        json.dumps(value, indent=2).encode()
-        for value in (snapshot(*HISTORY), checkpoint(turn(0, '"History": "ModelId"')))
-    )
-    assert fuseraft.looks_like_fuseraft_repl(snapshot_head)
-    assert not fuseraft.looks_like_fuseraft_run(snapshot_head)
-    assert fuseraft.looks_like_fuseraft_run(checkpoint_head)
-    assert not fuseraft.looks_like_fuseraft_repl(checkpoint_head)
-    index = json.dumps({"a3f92c1d": {"SessionId": "a3f92c1d", "Task": "x", "TurnCount": 1}}).encode()
-    assert not fuseraft.looks_like_fuseraft_run(index)
-    assert not fuseraft.looks_like_fuseraft_repl(index, "repl-sessions/index.json")
-    assert not fuseraft.looks_like_fuseraft_run(b"[]")
-    assert not fuseraft.looks_like_fuseraft_repl(b"")

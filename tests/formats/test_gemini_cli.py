@@ -11,8 +11,7 @@ import pytest
 
 import flue_py
 from flue_py.core.json import decode_object
-from flue_py.errors import UnreadableFile
-from flue_py.formats.gemini_cli import GeminiCliReader, looks_like_gemini_cli
+from flue_py.formats.gemini_cli import GeminiCliReader
 from flue_py.formats.kit import ParseReport, SessionPart, read_lines
 from flue_py.transfer.imports import import_file
 from tests.formats.transcripts import all_seen, as_lines, import_lines, rows_are_accounted_for, seen_at_once
@@ -407,43 +406,12 @@ def test_damage_is_named_by_its_line() -> None:
     assert [entry.kind for entry in part.entries] == ["gemini_cli.future", "unreadable_message"]
 
 
-@inputs(
-    ("head", "is_one"),
-    [
-        (document(HEADER), True),
-        (document(HEADER | {"messages": []}), True),
-        (b'{\n  "sessionId": "s",\n  "projectHash": "x",', True),
-        (document({"sessionId": "s", "messages": []}), False),
-        (b"", False),
-    ],
-)
-def test_the_beginning_of_a_file_tells_it_from_others(head: bytes, is_one: bool) -> None:
-    assert looks_like_gemini_cli(head) is is_one
-
-
 SAVED = [
     {"role": "user", "parts": [{"text": "What is in a?"}]},
     {"role": "model", "parts": [{"text": "Reading."}, {**call("c1"), "thoughtSignature": "x"}]},
     {"role": "user", "parts": [result("c1"), result("c1")]},
     {"role": "model", "parts": [{"text": "AAA."}]},
 ]
-
-
-@inputs(
-    ("value", "name", "is_one"),
-    [
-        ({"history": SAVED, "authType": "oauth"}, "checkpoint-a.json", True),
-        ({"history": SAVED}, "elsewhere.json", True),
-        ({"history": [{"parts": [], "role": "user"}]}, "checkpoint-a.json", True),
-        (SAVED, "/home/me/.gemini/tmp/p/checkpoint-a.json", True),
-        (SAVED, "contents.json", False),
-        ({"history": SAVED}, "/home/me/.qwen/tmp/p/checkpoint-a.json", False),
-        ({"history": [{"type": "user", "text": "hi"}]}, "checkpoint-a.json", False),
-        ({"history": []}, "checkpoint-a.json", False),
-    ],
-)
-def test_a_saved_chat_is_told_from_other_lists(value: Any, name: str, is_one: bool) -> None:
-    assert looks_like_gemini_cli(json.dumps(value, indent=2).encode(), name) is is_one
 
 
 async def test_a_saved_chat_is_a_session_of_its_own_that_costs_nothing(tmp_path: Path) -> None:
@@ -476,11 +444,3 @@ async def test_a_tag_that_is_saved_again_goes_on_and_keeps_what_was_taken_back(t
         file.write_text(json.dumps([{"role": "user", "parts": [{"text": "Something else."}]}]))
         assert (await import_file(store, file)).session_id != session.id
         assert (await store.verify()).problems == []
-
-
-@inputs(
-    "data", [b"", b"null", b"7", b"{}", b"[]", b"SQLite format 3\0", b"{" * 9999, b'{"projectHash":1}\n{"id":"x"}\n']
-)
-def test_what_is_no_session_is_refused_in_one_line(data: bytes) -> None:
-    with pytest.raises(UnreadableFile, match=r"^s\.jsonl .*nothing was imported$"):
-        read_lines(GeminiCliReader("s.jsonl"), [data])

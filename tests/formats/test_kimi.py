@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 import flue_py
-from flue_py.errors import UnreadableFile
-from flue_py.formats.kimi import looks_like_kimi, parse_kimi, read_kimi
-from flue_py.formats.kit import Notes, ParseReport, Row, SessionPart, read_lines
+from flue_py.formats.kimi import parse_kimi
+from flue_py.formats.kit import Notes, ParseReport, Row, SessionPart
 from tests.formats.transcripts import (
     all_seen,
     as_lines,
@@ -21,9 +20,7 @@ from tests.formats.transcripts import (
     import_lines,
     rows_are_accounted_for,
 )
-from tests.formats.trees import document
 from tests.programs.made import unpack
-from tests.tables import inputs
 
 HEADER = {"type": "metadata", "protocol_version": "1.5", "created_at": 1_795_897_000_000}
 PLACE = "sessions/wd_x_1/session_1/agents/main/wire.jsonl"
@@ -244,26 +241,6 @@ def test_results_failures_and_unknown_rows_are_kept() -> None:
     assert report.left_out == {"is about the session": 1, "is an answer without words": 1}
     _, report = parsed(*TALK, event("step.begin", "a3"), row("llm.request"), take_all=False)
     assert (report.held_back, report.held_back_from) == (2, 14)
-
-
-@inputs(
-    ("head", "is_one"),
-    [
-        (document(HEADER), True),
-        (b'{"type": "metadata", "protocol_version": "1.4", "created_at": 1}', True),
-        (b'{"type": "metadata", "protocol_version": "1.9"}\n', False),
-        (b'{"role": "_checkpoint", "id": 0}\n', False),
-        (b"", False),
-    ],
-)
-def test_the_beginning_of_a_file_tells_it_from_others(head: bytes, is_one: bool) -> None:
-    assert looks_like_kimi(head) is is_one
-
-
-@inputs("data", [b"", b"null", b"{}", b'{"type":"metadata"}\n', document({"type": "x", "protocol_version": "1"})])
-def test_what_is_no_session_is_refused_in_one_line(data: bytes) -> None:
-    with pytest.raises(UnreadableFile, match=r"nothing was imported$"):
-        read_lines(read_kimi("wire.jsonl"), [data])
 
 
 async def test_a_row_that_would_begin_a_session_and_deep_values_do_no_harm(tmp_path: Path) -> None:

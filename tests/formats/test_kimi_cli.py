@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 import flue_py
-from flue_py.formats import registry
-from flue_py.formats.kimi import beside_kimi_cli, looks_like_kimi_cli
+from flue_py.formats.kimi import beside_kimi_cli
 from tests.formats.transcripts import all_seen, as_lines, import_file, rows_are_accounted_for
-from tests.tables import inputs
 
 DIGEST = md5(b"/home/dev/shop", usedforsecurity=False).hexdigest()
 SYSTEM = {"role": "_system_prompt", "content": "You are Kimi."}
@@ -118,22 +116,6 @@ async def test_a_fork_repeats_steps_that_are_paid_once(tmp_path: Path, folder: F
             await import_file(store, place.write("context.jsonl", TALK))
         spent = {name: each.spent_tokens for name, each in (await all_seen(store)).items()}
     assert spent == {"session-1": 100, "session-2": 100}
-
-
-@inputs(
-    ("head", "place", "is_one"),
-    [
-        (b'{"role": "_checkpoint", "id": 0}\n', "x.jsonl", True),
-        (b'{"role":"user","content":"hi"}\n', "/h/.kimi/sessions/ab/cd/context.jsonl", True),
-        (b'{"role":"user","content":"hi"}\n', "x.jsonl", False),
-        (b'{"type": "metadata", "protocol_version": "1.9"}\n', "/h/.kimi/sessions/ab/cd/wire.jsonl", False),
-        (b"", "/h/.kimi/sessions/ab/cd/context.jsonl", False),
-    ],
-)
-def test_the_beginning_and_the_place_of_a_file_tell_it(head: bytes, place: str, is_one: bool) -> None:
-    assert looks_like_kimi_cli(head, place) is is_one
-    found = registry.recognize(head, place)
-    assert (found is not None and found.name == "kimi-cli") is is_one
 
 
 def test_the_states_of_files_that_are_not_there_are_none() -> None:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
-from flue_py.errors import UnreadableFile
 from flue_py.formats.kit import SessionPart
-from flue_py.formats.noumen import looks_like_noumen, parse_noumen
-from tests.formats.pi_files import as_lines, every_type
+from flue_py.formats.noumen import parse_noumen
+from tests.formats.pi_files import as_lines
 from tests.formats.trees import context_of, shown, tree_of
 from tests.tables import inputs
 
@@ -121,59 +118,41 @@ def test_a_boundary_with_a_summary_is_a_compaction_that_keeps_what_was_written_a
     assert json.loads(session.session.metadata_text)["imported"]["metadata"] == {"costState": {"totalCost": 0.12}}
 
 
-def test_the_last_boundary_counts_and_earlier_ones_show_nothing() -> None:
-    session = parsed(
-        said("u1", "one"),
-        boundary("b1"),
-        summary("s1", "first"),
-        said("u2", "two"),
-        boundary("b2"),
-        summary("s2", "second"),
-    )
-    assert shown(session) == [("user", "[Context Summary]\n\nsecond")]
+ONE, TWO, THREE = said("u1", "one"), said("u2", "two"), said("u3", "three")
+SUMMED = [boundary("b1"), summary("s1", "first")]
+FIRST = "[Context Summary]\n\nfirst"
 
 
-def test_a_boundary_with_nothing_after_it_counts_for_nothing() -> None:
-    session = parsed(said("u1", "one"), boundary("b1"), summary("s1", "first"), said("u2", "two"), boundary("b2"))
-    assert shown(session) == [("user", "[Context Summary]\n\nfirst"), ("user", "two")]
-    assert notes(session) == [(5, "a boundary with neither summary nor message after it counts for nothing")]
-
-
-def test_a_boundary_without_a_summary_begins_the_history_anew() -> None:
-    session = parsed(said("u1", "one"), boundary(), said("u2", "two"), said("a2", "yes", "assistant"))
-    assert shown(session) == [("user", "two"), ("assistant", "yes")]
-    assert [line for line, _ in notes(session)] == [3]
-
-
-def test_a_summary_without_a_boundary_is_a_message() -> None:
-    session = parsed(said("u1", "one"), summary("s1", "first"))
-    assert shown(session) == [("user", "one"), ("user", "[Conversation Summary]\n\nfirst")]
-
-
-def test_snipped_rows_are_out_of_the_context_and_stay_stored() -> None:
-    session = parsed(
-        said("u1", "one"), said("u2", "two"), said("u3", "three"), snip("u2", "nobody"), said("u4", "four")
-    )
-    assert [text for _, text in shown(session)] == ["one", "three", "four"]
-    exclusion = next(entry for entry in tree_of(session) if entry.kind == "exclusion")
-    assert exclusion.fields == {"entryId": "u2"}
-    assert notes(session) == [(4, "snips 'nobody', which is not a row that is shown")]
-
-
-def test_a_snip_that_comes_before_its_row_removes_it_all_the_same() -> None:
-    session = parsed(said("u1", "one"), snip("u2"), said("u2", "two"), said("u3", "three"))
-    assert [text for _, text in shown(session)] == ["one", "three"]
-    assert notes(session) == []
-
-
-def test_a_snip_of_what_lies_before_the_last_boundary_does_nothing() -> None:
-    session = parsed(said("u1", "one"), boundary(), summary("s1", "sum"), said("u2", "two"), snip("u1"))
-    assert [text for _, text in shown(session)] == ["[Context Summary]\n\nsum", "two"]
-    assert all(entry.kind != "exclusion" for entry in session.entries)
+@inputs(
+    ("rows", "texts", "excluded", "noted"),
+    [
+        ([ONE, *SUMMED, TWO, boundary("b2"), summary("s2", "second")], ["[Context Summary]\n\nsecond"], [], {}),
+        ([ONE, *SUMMED, TWO, boundary("b2")], [FIRST, "two"], [], {5: "a boundary with neither summary nor message"}),
+        ([ONE, boundary(), TWO, THREE], ["two", "three"], [], {3: ""}),
+        ([ONE, summary("s1", "first")], ["one", "[Conversation Summary]\n\nfirst"], [], {}),
+        ([ONE, TWO, snip("u2", "nobody"), THREE], ["one", "three"], ["u2"], {3: "snips 'nobody', which is not a row"}),
+        ([ONE, snip("u2"), TWO, THREE], ["one", "three"], ["u2"], {}),
+        ([ONE, *SUMMED, TWO, snip("u1")], [FIRST, "two"], [], {5: "snips 'u1', which is not a row"}),
+    ],
+    ids=[
+        "the last boundary counts", "a boundary with nothing after it counts for nothing",
+        "a boundary without a summary begins anew", "a summary without a boundary is a message",
+        "what is snipped is out of the context", "a snip may come before its row",
+        "a snip of what lies before the last boundary does nothing",
+    ],
+)  # fmt: skip
+def test_boundaries_and_snips_take_rows_out_of_the_context(
+    rows: list[Any], texts: list[str], excluded: list[str], noted: dict[int, str]
+) -> None:
+    session = parsed(*rows)
+    assert [text for _, text in shown(session)] == texts
+    assert [entry.fields["entryId"] for entry in tree_of(session) if entry.kind == "exclusion"] == excluded
+    assert [line for line, _ in notes(session)] == list(noted)
+    assert all(text.startswith(noted[line]) for line, text in notes(session))
 
 
 def test_a_snip_of_a_summary_is_said_not_to_be_followed() -> None:
-    session = parsed(said("u1", "one"), boundary(), summary("s1", "sum"), said("u2", "two"), snip("s1"))
+    session = parsed(ONE, *SUMMED, TWO, snip("s1"))
     assert notes(session) == [(5, "snips the summary 's1', which stays in the context")]
 
 
@@ -250,19 +229,6 @@ def test_rows_of_kinds_from_the_future_are_kept_and_counted() -> None:
     assert [entry.kind for entry in session.entries] == ["message", "hologram", "unreadable_entry", "message"]
 
 
-@inputs("lines", [[], [b"\n"], [b"nothing"], as_lines(every_type()), as_lines([{"type": "user"}])])
-def test_files_of_others_are_refused(lines: list[bytes]) -> None:
-    with pytest.raises(UnreadableFile, match=r"demo\.jsonl is not a noumen session"):
-        parse_noumen(b"".join(lines), "demo.jsonl")
-
-
 def test_the_name_of_the_file_stands_in_for_a_session_id() -> None:
     (session,) = parse_noumen(b"".join(as_lines([{**said("u1", "one"), "sessionId": None}])), "work/other.jsonl")
     assert session.session.id == "other"
-
-
-def test_the_beginning_of_a_file_tells_it_from_others() -> None:
-    assert looks_like_noumen(b"".join(as_lines([said("u1", "one")])))
-    assert not looks_like_noumen(b"".join(as_lines(every_type())))
-    assert not looks_like_noumen(b'{"type":"summary","summary":"T","leafUuid":"a"}\n')
-    assert not looks_like_noumen(b"")

@@ -16,11 +16,10 @@ from flue_py.core.entries import replacements
 from flue_py.errors import UnreadableFile
 from flue_py.formats.gathered import SESSION
 from flue_py.formats.kit import Notes, Row, SessionPart
-from flue_py.formats.opencode import looks_like_opencode, parse_opencode
+from flue_py.formats.opencode import parse_opencode
 from tests.checks import raises
 from tests.formats.trees import context_of, shown, text_of, tree_of
 from tests.programs.made import unpack
-from tests.tables import inputs
 from tests.values import existing
 
 Store = flue_py.Store
@@ -431,19 +430,6 @@ def test_files_of_older_versions_are_read_with_the_same_rules(tmp_path: Path) ->
     import anyio
 
     anyio.run(run)
-
-
-@inputs(
-    ("name", "head", "is_ours"),
-    [
-        ("/a/storage/session/p/ses_1.json", b'{\n  "id": "ses_1",\n  "version": "0.1"', True),
-        ("/a/storage/message/ses_1/msg_1.json", b'{\n  "id": "msg_1",\n  "role": "user"', False),
-        ("/a/session/other.json", b'{"id": "abc", "messages": []', False),
-        ("/a/opencode.db", b"SQLite format 3\0", False),
-    ],
-)
-def test_the_beginning_of_a_file_tells_it_from_others(name: str, head: bytes, is_ours: bool) -> None:
-    assert looks_like_opencode(head, name) is is_ours
 
 
 async def test_a_database_without_sessions_is_refused(tmp_path: Path) -> None:

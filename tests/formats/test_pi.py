@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -16,13 +17,12 @@ from flue_py.core.entries import NewEntry, settings_on
 from flue_py.core.json import decode_object
 from flue_py.core.sessions import derived_id
 from flue_py.core.usage import NO_USAGE, Usage
-from flue_py.errors import UnreadableFile
 from flue_py.formats import pi
-from flue_py.formats.kit import SessionPart
+from flue_py.formats.kit import ParseReport, SessionPart
 from flue_py.formats.pi import PiReader
 from flue_py.providers.lists import bash_text
 from tests.formats import pi_files
-from tests.formats.pi_files import HEADER, as_lines, every_type, parse_pi, real_lines
+from tests.formats.pi_files import HEADER, as_lines, every_type, parse_pi, real_lines, row, said
 from tests.formats.test_export_pi import exported, rows_of
 from tests.formats.transcripts import import_lines
 from tests.tables import inputs
@@ -49,11 +49,11 @@ def test_every_entry_type_keeps_id_parent_time_kind_and_payload() -> None:
     assert parsed.report.skipped == parsed.report.repaired == ()
     assert parsed.report.unknown_kinds == {"future_kind": 1}
     assert [entry.id for entry in parsed.entries] == [row["id"] for row in rows[1:]]
-    for row in rows[1:]:
-        entry = entry_of(parsed, row["id"])
-        assert entry.parent_id == row["parentId"]
-        assert entry.kind == ("empty_branch_summary" if row["id"] == "s0000002" else row["type"])
-        body = {name: value for name, value in row.items() if name not in ("type", "id", "parentId", "timestamp")}
+    for written in rows[1:]:
+        entry = entry_of(parsed, written["id"])
+        assert entry.parent_id == written["parentId"]
+        assert entry.kind == ("empty_branch_summary" if written["id"] == "s0000002" else written["type"])
+        body = {name: value for name, value in written.items() if name not in ("type", "id", "parentId", "timestamp")}
         assert decode_object(entry.payload) == body.get("message", body)
         assert entry.extra is None
     first, last = parsed.entries[0], parsed.entries[-1]
@@ -110,6 +110,8 @@ def test_title_is_the_latest_name_and_labels_come_in_file_order() -> None:
         ("x0000001", "lint"),
         ("x0000001", None),
     ]
+    # The leaf is the last row, also where it names something on an older branch.
+    assert [entry.id for entry in pi_files.path_to(parsed, parsed.leaf)][-2:] == ["u0000001", "i2"]
 
 
 def test_header_fields_survive_in_the_metadata() -> None:
@@ -118,14 +120,6 @@ def test_header_fields_survive_in_the_metadata() -> None:
     metadata = decode_object(parsed.session.metadata_text)
     assert metadata == {"imported": {"format": "pi", "version": 3, "file": "demo.jsonl", "header": header}}
     assert (parsed.entries, parsed.leaf) == ((), None)
-
-
-def test_leaf_is_the_last_row_even_where_it_is_a_label_on_an_older_branch() -> None:
-    rows = pi_files.every_type()
-    rows.append({"type": "label", "id": "l9", "parentId": "a0000001", "timestamp": "x", "targetId": "u0000001"})
-    parsed = pi_files.parse_pi(pi_files.as_lines(rows))
-    assert parsed.leaf == "l9"
-    assert [entry.id for entry in pi_files.path_to(parsed, "l9")][-2:] == ["a0000001", "l9"]
 
 
 def test_version_2_renames_the_role_of_hook_messages_and_version_3_does_not() -> None:
@@ -146,10 +140,11 @@ def version_1(*rows: Any) -> list[bytes]:
     return pi_files.as_lines(stamped)
 
 
-def test_version_1_index_of_the_first_kept_entry_counts_the_header() -> None:
+def test_version_1_index_of_the_first_kept_entry_counts_the_header_and_readable_rows() -> None:
     parsed = pi_files.parse_pi(
         version_1(
             {"type": "message", "message": user("one")},
+            '{"type":"mess',
             {"type": "message", "message": user("two")},
             {"type": "compaction", "summary": "so far", "firstKeptEntryIndex": 2, "tokensBefore": 9},
             {"type": "message", "message": user("three")},
@@ -158,20 +153,8 @@ def test_version_1_index_of_the_first_kept_entry_counts_the_header() -> None:
     assert parsed.report.repaired == ()
     assert [text for _, text in shown(parsed, parsed.leaf)[1:]] == ["two", "three"]
     compaction = decode_object(parsed.entries[2].payload)
-    assert compaction["firstKeptEntryId"] == derived_id(pi_files.SESSION_ID, 3)
+    assert compaction["firstKeptEntryId"] == derived_id(pi_files.SESSION_ID, 4)
     assert "firstKeptEntryIndex" not in compaction
-
-
-def test_version_1_index_counts_readable_rows_as_pi_does() -> None:
-    parsed = pi_files.parse_pi(
-        version_1(
-            {"type": "message", "message": user("one")},
-            '{"type":"mess',
-            {"type": "message", "message": user("two")},
-            {"type": "compaction", "summary": "so far", "firstKeptEntryIndex": 2, "tokensBefore": 9},
-        )
-    )
-    assert [text for _, text in shown(parsed, parsed.leaf)[1:]] == ["two"]
 
 
 def test_version_1_index_that_names_no_entry_keeps_nothing_and_is_reported() -> None:
@@ -215,10 +198,6 @@ def test_unknown_fields_beside_a_message_and_unusual_times_go_to_extra() -> None
         "timestamp": "2026-01-05T11:00:00+01:00",
     }
     assert decode_object(parsed.entries[1].extra or "{}") == {"timestamp": 1767607200500}
-
-
-def row(kind: str, entry_id: str, parent: str | None, /, **fields: Any) -> dict[str, Any]:
-    return {"type": kind, "id": entry_id, "parentId": parent, "timestamp": "2026-01-05T10:00:01.000Z", **fields}
 
 
 def test_an_edit_of_the_context_leaves_its_target_out_from_there_on() -> None:
@@ -362,15 +341,6 @@ def read(lines: Sequence[bytes], *, every: int = 1000) -> tuple[list[SessionPart
     return [*parts, *reader.finish(take_all=False)], reader
 
 
-def said(entry_id: str, parent: str | None) -> dict[str, Any]:
-    row = {"type": "message", "id": entry_id, "parentId": parent, "timestamp": "2026-01-05T10:00:01.000Z"}
-    return {**row, "message": {"role": "user", "content": "hello", "timestamp": 1}}
-
-
-def named(kind: str, entry_id: str, parent: str | None, **fields: Any) -> dict[str, Any]:
-    return {"type": kind, "id": entry_id, "parentId": parent, "timestamp": "2026-01-05T10:00:01.000Z", **fields}
-
-
 @inputs("lines", [as_lines(every_type()), real_lines()], ids=["every type", "the real file"])
 @inputs("every", [1, 7])
 def test_the_parts_of_a_file_are_its_session(lines: list[bytes], every: int) -> None:
@@ -408,10 +378,10 @@ def test_any_parents_give_every_row_once_below_a_row_before_it(links: list[tuple
 @inputs("every", [1, 1000])
 def test_a_label_may_come_before_its_entry_and_the_last_one_in_the_file_counts(every: int) -> None:
     rows = [
-        said("a", None), named("label", "l1", "late", targetId="b", label="first"),
-        named("label", "l2", "a", targetId="b", label="second"),
-        named("label", "l3", "a", targetId="gone", label="lost"), named("session_info", "i1", "late", name="first"),
-        named("session_info", "i2", "a", name="second"), said("b", "a"), said("late", "a"),
+        said("a", None), row("label", "l1", "late", targetId="b", label="first"),
+        row("label", "l2", "a", targetId="b", label="second"),
+        row("label", "l3", "a", targetId="gone", label="lost"), row("session_info", "i1", "late", name="first"),
+        row("session_info", "i2", "a", name="second"), said("b", "a"), said("late", "a"),
     ]  # fmt: skip
     parts, reader = read(as_lines([HEADER, *rows]), every=every)
     assert [(label.target_id, label.label) for part in parts for label in part.labels] == [("b", "second")]
@@ -422,7 +392,7 @@ def test_a_label_may_come_before_its_entry_and_the_last_one_in_the_file_counts(e
 
 
 def test_a_label_of_a_row_that_turns_out_to_be_none_is_noted() -> None:
-    label = named("label", "l", None, targetId="b", label="X")
+    label = row("label", "l", None, targetId="b", label="X")
     torn = as_lines([said("b", "l")])[0][:60]
     cycle = as_lines([said("b", "c"), said("c", "b")])
     for rest in ([torn], cycle):
@@ -450,13 +420,6 @@ def test_rows_whose_parents_come_much_too_late_become_roots(monkeypatch: pytest.
     assert [note.line for note in reader.report().skipped] == [2, 3]
 
 
-def test_a_file_without_a_header_is_refused() -> None:
-    with pytest.raises(UnreadableFile, match="is not a pi session"):
-        read(as_lines([said("a", None)]))
-    with pytest.raises(UnreadableFile, match="is not a pi session"):
-        read([b"\n", b"nothing\n"])
-
-
 # The real session file of a pi user, against what pi itself makes of it.
 
 FACTS = pi_files.real_facts()
@@ -472,37 +435,15 @@ def ours(parsed: SessionPart, their_id: str) -> str:
     return derived_id(str(parsed.session.id), int(their_id.removeprefix("e")) + 1)
 
 
-def test_every_row_becomes_an_entry_and_nothing_is_repaired(parsed: SessionPart) -> None:
+def test_every_row_is_an_entry_of_the_files_own_kind_and_nothing_is_repaired(parsed: SessionPart) -> None:
+    assert (parsed.version, parsed.session.created_us) == ("1", 1763681630805000)
+    assert (parsed.session.id, parsed.session.cwd) == (FACTS["header"]["id"], FACTS["header"]["cwd"])
     assert len(parsed.entries) == FACTS["entryCount"]
-    assert parsed.report.rows == FACTS["file"]["lines"]
-    assert parsed.report.skipped == ()
-    assert parsed.report.repaired == ()
-    assert parsed.report.unknown_kinds == {}
-    assert parsed.report.surrogates_replaced == 0
-
-
-def test_header_becomes_the_session(parsed: SessionPart) -> None:
-    assert parsed.version == "1"
-    assert parsed.session.id == FACTS["header"]["id"]
-    assert parsed.session.cwd == FACTS["header"]["cwd"]
-    assert parsed.session.created_us == 1763681630805000
-
-
-def test_kinds_and_roles_are_the_files_own(parsed: SessionPart) -> None:
-    kinds: dict[str, int] = {}
-    roles: dict[str, int] = {}
-    for entry in parsed.entries:
-        kinds[entry.kind] = kinds.get(entry.kind, 0) + 1
-        if entry.role:
-            roles[entry.role] = roles.get(entry.role, 0) + 1
-    assert kinds == FACTS["entryTypes"]
-    assert roles == FACTS["messageRoles"]
-
-
-def test_leaf_is_the_last_entry_and_the_path_is_the_whole_file(parsed: SessionPart) -> None:
+    assert parsed.report == ParseReport(rows=FACTS["file"]["lines"])
+    assert Counter(entry.kind for entry in parsed.entries) == FACTS["entryTypes"]
+    assert Counter(entry.role for entry in parsed.entries if entry.role) == FACTS["messageRoles"]
     assert [ours(parsed, leaf) for leaf in FACTS["leaves"]] == [parsed.leaf]
     path = pi_files.path_to(parsed, parsed.leaf)
-    assert len(path) == FACTS["maxDepth"]
     assert [entry.extra_fields["line"] for entry in path] == list(range(2, FACTS["maxDepth"] + 2))
 
 
@@ -520,11 +461,6 @@ def test_context_is_what_pi_builds_at_every_sampled_leaf(parsed: SessionPart, sa
     assert (settings.provider, settings.model) == (model["provider"], model["modelId"])
 
 
-def test_every_message_of_the_last_context_is_pis(parsed: SessionPart) -> None:
-    context = pi_files.context_at(parsed, parsed.leaf)
-    assert [list(pi_files.role_and_digest(message)) for message in context] == FACTS["lastLeaf"]["messages"]
-
-
 def test_usage_totals_are_pis_and_exact(parsed: SessionPart) -> None:
     total = NO_USAGE
     for entry in parsed.entries:
@@ -537,21 +473,13 @@ def test_usage_totals_are_pis_and_exact(parsed: SessionPart) -> None:
     assert usage.total_tokens == usage.input + usage.output + usage.cache_read + usage.cache_write
     assert usage.cost.usd == Decimal("30.3301977")
     assert abs(usage.cost.usd - Decimal(expected["costTotal"])) < Decimal("1e-9")
-
-
-def test_the_same_file_always_gives_the_same_entries(parsed: SessionPart) -> None:
-    again = pi_files.parse_pi(pi_files.real_lines())
-    assert again == parsed
+    calls = [call for entry in parsed.entries for call in entry.calls]
+    assert len(calls) == FACTS["messageRoles"]["assistant"]
+    paid = [call.call_id for call in calls if call.usage != NO_USAGE]
+    assert len(set(paid)) == len(paid) > 400
 
 
 def test_a_longer_file_begins_with_the_entries_of_the_shorter_one(parsed: SessionPart) -> None:
     shorter = pi_files.parse_pi(pi_files.real_lines()[:500])
     assert shorter.entries == parsed.entries[:499]
     assert shorter.leaf == parsed.entries[498].id
-
-
-def test_each_paid_call_has_an_id_of_its_own_where_it_cost_anything(parsed: SessionPart) -> None:
-    calls = [call for entry in parsed.entries for call in entry.calls]
-    assert len(calls) == FACTS["messageRoles"]["assistant"]
-    paid = [call.call_id for call in calls if call.usage != NO_USAGE]
-    assert len(set(paid)) == len(paid) > 400

@@ -11,9 +11,8 @@ import pytest
 import flue_py
 from flue_py.core.kinds import message_text
 from flue_py.errors import UnreadableFile
-from flue_py.formats.claude_code import looks_like_claude_code
 from flue_py.formats.kit import ParseReport, SessionPart, read_lines
-from flue_py.formats.qwen_code import QwenCodeReader, looks_like_qwen_code, usage_of
+from flue_py.formats.qwen_code import QwenCodeReader, usage_of
 from flue_py.sessions.store import Store
 from tests.formats.transcripts import all_seen, as_lines, check_growth, seen_at_once
 from tests.programs.made import unpack
@@ -281,23 +280,3 @@ def test_titles_of_the_program_are_told_from_those_of_people() -> None:
     rows = [row("system", f"c{n}", None, subtype="custom_title", systemPayload=each) for n, each in enumerate(payloads)]
     part, _ = read(*rows)
     assert (part.session.auto_title, part.session.title) == ("By it", "By me")
-
-
-CLAUDES: dict[str, Any] = {"type": "user", "uuid": "u", "parentUuid": None, "sessionId": "s"}
-
-
-@pytest.mark.parametrize(
-    ("first", "is_ours"),
-    [
-        (said("u", None, "x"), True),
-        (row("system", "t", None, subtype="session_model", systemPayload={}), True),
-        (CLAUDES | {"message": {"role": "user", "content": "x"}}, False),
-        ([{"role": "user", "parts": []}], False),
-    ],
-)
-def test_only_files_of_the_program_look_like_it(first: Any, is_ours: bool) -> None:
-    data = json.dumps(first).encode()
-    assert looks_like_qwen_code(data, "x.jsonl") is is_ours
-    # A first line that is longer than the bytes that are read.
-    assert looks_like_qwen_code(data[:-3], "x.jsonl") is (is_ours and b'"parts"' in data)
-    assert not (is_ours and looks_like_claude_code(data, "x.jsonl"))
