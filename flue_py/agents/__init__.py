@@ -6,8 +6,8 @@
     agent = Agent(model, capabilities=[Recorded(store)])
     await agent.run("Where is my order?", conversation_id="support-42")
 
-`recorded` has the capability, `journal` what a run has stored and what its next commit adds, `requests` what it sends,
-`tasks` the runs inside tools, `lease` that a session has one run at a time.
+`recorded` has the capability, what it sends, and the runs inside tools; `journal` what a run has stored, and that a
+session has one run at a time.
 """
 
 from __future__ import annotations

@@ -464,7 +464,8 @@ async def run_command(conversation: Conversation, line: str, commands: Mapping[s
     return Reply(printable(reply)) if isinstance(reply, str) else reply
 
 
-def _shown(lines: list[Line]) -> str:
+def shown_lines(lines: list[Line]) -> str:
+    """Return lines as one text."""
     return "\n".join(text_of(line).rstrip() for line in lines)
 
 
@@ -479,24 +480,24 @@ def _help(commands: Mapping[str, Command]) -> str:
 
 
 async def _sessions(conversation: Conversation, argument: str) -> str:
-    return _shown(listed_lines(await conversation.sessions(), conversation.clock()))
+    return shown_lines(listed_lines(await conversation.sessions(), conversation.clock()))
 
 
 async def _conversation(conversation: Conversation, argument: str) -> str:
     turns = await conversation.turns()
-    return _shown(turn_lines(turns, whole=argument == "all")) if turns else "There are no turns yet."
+    return shown_lines(turn_lines(turns, whole=argument == "all")) if turns else "There are no turns yet."
 
 
 async def _replay(conversation: Conversation, argument: str) -> str:
     if argument == "all":
-        return _shown(said_lines(await conversation.history()))
+        return shown_lines(said_lines(await conversation.history()))
     if argument and not (argument.isascii() and argument.isdigit() and len(argument) < 10):
         return _usage("replay")
     return await conversation.resume_text(int(argument) if argument else None)
 
 
 async def _history(conversation: Conversation, argument: str) -> str:
-    return _shown(said_lines(await conversation.history())) or "Nothing has been said yet."
+    return shown_lines(said_lines(await conversation.history())) or "Nothing has been said yet."
 
 
 async def _last(conversation: Conversation, argument: str) -> str:
@@ -560,7 +561,7 @@ async def _memory(conversation: Conversation, argument: str) -> str:
     store, session = conversation.store, conversation.session
     memories = await store.memories(project=session.info.cwd or "", scope=session.info.scope)
     if not argument:
-        return _shown(memory_lines(memories)) or "Nothing is remembered."
+        return shown_lines(memory_lines(memories)) or "Nothing is remembered."
     places = [memory.info.project for memory in memories if memory.name == name.strip()]
     if not places:
         return f"There is no memory {name.strip()!r}."

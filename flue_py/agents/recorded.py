@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
 from copy import copy
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 # The first import names the extra if the framework is missing.
-from flue_py.agents.journal import MOST_CHARACTERS, UNSAVED, Journal, ToolCall
+from flue_py.agents.journal import MOST_CHARACTERS, UNSAVED, Journal, ToolCall, leased
 
 # isort: split
 from msgspec import structs
@@ -28,6 +29,9 @@ from pydantic_ai.capabilities import (
 from pydantic_ai.exceptions import (
     ApprovalRequired,
     CallDeferred,
+    ModelAPIError,
+    ModelConnectionError,
+    ModelContextWindowExceededError,
     ModelHTTPError,
     RetryModelRequest,
     ToolFailed,
@@ -46,23 +50,25 @@ from pydantic_ai.messages import (
     UserPromptPart,
     repair_messages,
 )
-from pydantic_ai.tools import RunContext, ToolDefinition, ToolDenied
+from pydantic_ai.tools import DeferredToolRequests, RunContext, ToolDefinition, ToolDenied
 
 from flue_py.adapters.common import key_of, metadata_of
 from flue_py.adapters.pydantic_ai import session_of
 from flue_py.agents.guard import CompactionGuard
-from flue_py.agents.lease import leased
-from flue_py.agents.requests import RequestPlan, Requests
-from flue_py.agents.tasks import OpenCall, end_lost, ended, inside, open_call, task_session
 from flue_py.context.artifacts import OffloadSettings
+from flue_py.context.overflows import overflow_of
+from flue_py.context.request import ContextRequest
 from flue_py.context.settings import ContextSettings, context_settings
-from flue_py.errors import FlueError, InvalidArgument, shown
+from flue_py.core.json import Frozen
+from flue_py.core.sessions import TaskEnd
+from flue_py.errors import ContextOverflow, FlueError, InvalidArgument, shown
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.sessions.write import checked_offload
 
 if TYPE_CHECKING:
     from pydantic_ai.agent import AgentRunResult
+    from pydantic_ai.messages import ModelMessage
     from pydantic_ai.models import ModelRequestContext
 
 MAY_REPEAT = "may_repeat"
@@ -436,3 +442,195 @@ def _result_again(parts: Sequence[ModelRequestPart], tools: Sequence[str]) -> ob
         return ToolDenied(str(part.content))
     content = next((part.content for part in parts if isinstance(part, UserPromptPart)), None)
     return ToolReturn(return_value=part.content, content=content, metadata=part.metadata, tools=list(tools) or None)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The requests of a run: the part of its session that is sent, and a second try of one that failed.
+
+_TRANSIENT = (408, 409, 425, 429)
+"""The status of requests that may be answered a little later; so may those of 500 and above."""
+
+
+class RequestPlan(Frozen, eq=False):
+    """How requests are made: the settings of the context, or the guard of a session, and the seconds between retries.
+
+    With neither, the framework's own messages are sent, until they overflow.
+    """
+
+    settings: ContextSettings | None
+    guard: Callable[[Session], CompactionGuard] | None
+    retry_seconds: Sequence[float]
+    sleep: Callable[[float], Awaitable[object]]
+    recovers: bool
+
+
+class Requests:
+    """The requests of one run of an agent: those of the guard of its session, sent by the framework."""
+
+    def __init__(self, plan: RequestPlan, store: Store, journal: Journal, agent: str | None) -> None:
+        self._plan = plan
+        self._journal = journal
+        self._agent = agent or ""
+        if plan.guard is not None:
+            self._guard = plan.guard(journal.session)
+        else:
+            # Without a model it compacts by rules alone, and only what has overflowed.
+            self._guard = CompactionGuard(store, journal.session, mode="intent", context=plan.settings)
+        self._is_guarded = plan.guard is not None or plan.settings is not None
+        self._requests: AsyncGenerator[ContextRequest | None, None] | None = None
+        self._messages: list[ModelMessage] | None = None
+        self._retries = 0
+
+    async def begin(self) -> None:
+        """Begin with the request of a step: the guard compacts first, if that is due. Raises as its `requests`."""
+        self._retries, self._messages = 0, None
+        # What could not be stored is in the framework's own messages alone.
+        if not self._is_guarded or self._journal.is_behind:
+            return
+        try:
+            self._messages = await self._journal.sent(await anext(await self._opened()))
+        except UNSAVED as error:
+            if not self._journal.goes_on(error):
+                raise
+            await self.end()
+
+    async def end(self) -> None:
+        """Note that the request has been answered, or nobody makes it again."""
+        requests, self._requests = self._requests, None
+        if requests is not None:
+            await requests.aclose()
+
+    async def _opened(self) -> AsyncGenerator[ContextRequest | None, None]:
+        self._requests = await self._guard.requests(self._agent)
+        return self._requests
+
+    def of_attempt(self, messages: list[ModelMessage]) -> list[ModelMessage]:
+        """Return the messages that an attempt sends, by default those of the framework."""
+        return messages if self._messages is None else [*self._messages]
+
+    async def is_to_repeat(self, error: Exception) -> bool:
+        """Return whether a request that failed is made once more; wait or make room before that.
+
+        An overflow has the session compacted once, if that lacks nothing, and is then met with less of the results of
+        tools. An error that may pass by itself is tried again after the seconds of the plan. Raises `ContextOverflow`
+        if nothing helps.
+        """
+        overflow = _overflow_of(error)
+        if overflow is None:
+            return await self._may_pass(error)
+        if not self._plan.recovers or self._journal.is_behind:
+            return False
+        requests = self._requests
+        if requests is None:
+            # From here on the session has less than the framework.
+            self._is_guarded = True
+            requests = await self._opened()
+            await anext(requests)
+        self._messages = await self._journal.sent(await requests.athrow(overflow))
+        return True
+
+    async def _may_pass(self, error: Exception) -> bool:
+        is_transient = isinstance(error, (ModelConnectionError, ConnectionError, TimeoutError)) or (
+            isinstance(error, ModelHTTPError) and (error.status_code in _TRANSIENT or error.status_code >= 500)
+        )
+        if not is_transient or self._retries >= len(self._plan.retry_seconds):
+            return False
+        self._retries += 1
+        wished = error.retry_after if isinstance(error, ModelAPIError) else None
+        await self._plan.sleep(max(self._plan.retry_seconds[self._retries - 1], wished or 0))
+        return True
+
+
+def _overflow_of(error: Exception) -> ContextOverflow | None:
+    overflow = overflow_of(error)
+    if overflow is None and isinstance(error, ModelContextWindowExceededError):
+        overflow = ContextOverflow(str(error))
+    if overflow is not None and overflow is not error:
+        overflow.__cause__ = error
+    return overflow
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Runs inside the tools of recorded runs: each is a task session of the run that made the call.
+#
+# The call that is made now is in a context variable, so that the agent of a tool needs no further parameter. Its run
+# has an id made of the session and the call: if the call is repeated after a crash, its run goes on where it was.
+
+
+class OpenCall:
+    """The call of a tool that is made now, in a session of a store."""
+
+    def __init__(self, store: Store, session: Session, call_id: str, messages: Sequence[ModelMessage]) -> None:
+        self.store = store
+        self.session = session
+        self._call_id = call_id
+        self._messages = messages
+        self._runs = 0
+
+    @property
+    def prefix(self) -> str:
+        """How the ids of runs inside this call begin."""
+        return f"{self.session.id}/{self._call_id}/"
+
+    def next_run(self) -> str:
+        """Return the id of the next run inside this call: the same again if the call is made again. O(messages)."""
+        self._runs += 1
+        answers = [message for message in self._messages if isinstance(message, ModelResponse)]
+        # Some models number their calls anew in each answer.
+        times = sum(call.tool_call_id == self._call_id for answer in answers for call in answer.tool_calls)
+        return f"{self.prefix}{times}/{self._runs}"
+
+
+_OPEN: ContextVar[OpenCall | None] = ContextVar("_OPEN", default=None)
+
+
+@contextmanager
+def inside(call: OpenCall) -> Iterator[None]:
+    """Have runs in this block be tasks of a call."""
+    token = _OPEN.set(call)
+    try:
+        yield
+    finally:
+        _OPEN.reset(token)
+
+
+def open_call(store: Store) -> OpenCall | None:
+    """Return the call that this task is part of, if its session is in the same store."""
+    call = _OPEN.get()
+    return call if call is not None and call.store is store else None
+
+
+async def task_session(store: Store, run_id: str, agent: str | None) -> Session | None:
+    """Return the task session of a run with an id of `OpenCall.next_run`; None for any other run.
+
+    Raises `TaskDepthExceeded`. One write.
+    """
+    call = open_call(store)
+    if call is None or not run_id.startswith(call.prefix):
+        return None
+    return await call.session.tasks.create(task_id=run_id.removeprefix(f"{call.session.id}/"), title=agent)
+
+
+@asynccontextmanager
+async def ended(store: Store, session: Session, outputs: Sequence[object]) -> AsyncIterator[None]:
+    """Note how the task ends that the block does: done with the last output, or failed with its error."""
+    try:
+        yield
+    except BaseException as error:
+        with suppress(FlueError):
+            await _end(store, session, "failed", f"{type(error).__name__}: {error}")
+        raise
+    if not isinstance(outputs[-1], DeferredToolRequests):
+        await _end(store, session, "done", str(outputs[-1]))
+
+
+async def end_lost(store: Store, session: Session, call_id: str) -> None:
+    """Note that the tasks of a call have failed whose process ended, and which nobody goes on with. O(tasks)."""
+    for link in await session.tasks.links():
+        task = await store.get_session(link.child_id)
+        if link.status == "running" and link.task_id.startswith(f"{call_id}/") and task is not None:
+            await _end(store, task, "failed", "its process ended, and its call is not made again")
+
+
+async def _end(store: Store, session: Session, status: TaskEnd, summary: str) -> None:
+    await store.backend.waiting.finish(session.tasks.end(status, summary=summary[:MOST_CHARACTERS]))

@@ -29,8 +29,7 @@ from pydantic_ai.models import Model, infer_model
 
 from flue_py.adapters.pydantic_ai.messages import extra_of
 from flue_py.agents.config import AgentConfig, Contract, RunConfig, State, functions
-from flue_py.agents.defaults import RUN_OFFLOAD
-from flue_py.agents.presets import guard_of, tell_answer
+from flue_py.agents.defaults import RUN_OFFLOAD, guard_of, tell_answer
 from flue_py.compaction.modes import Contract as ContractCheck
 from flue_py.compaction.modes import Verdict, why_broken
 from flue_py.compaction.settings import input_tokens

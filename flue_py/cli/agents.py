@@ -37,16 +37,15 @@ if TYPE_CHECKING:
 
     from flue_py import models
     from flue_py.agents import config as configs
-    from flue_py.agents import lease as leases
-    from flue_py.agents import presets
+    from flue_py.agents import defaults, journal
     from flue_py.agents import run as runs
     from flue_py.agents.config import RunConfig
     from flue_py.agents.run import RunReport
 else:
     models = lazy_module("flue_py.models")
     configs = lazy_module("flue_py.agents.config")
-    leases = lazy_module("flue_py.agents.lease")
-    presets = lazy_module("flue_py.agents.presets")
+    defaults = lazy_module("flue_py.agents.defaults")
+    journal = lazy_module("flue_py.agents.journal")
     runs = lazy_module("flue_py.agents.run")
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -174,7 +173,7 @@ def run(
             else:
                 session = earlier
                 if text is not None:
-                    async with leases.leased(store, session):
+                    async with journal.leased(store, session):
                         await runs.say(session, text)
             return await _run(store, session, chosen, place, SimpleNamespace(**options))
 
@@ -238,7 +237,7 @@ async def _run(store: Store, session: Session, config: RunConfig, place: Place, 
         lines: list[Line] = [((line, style),) for line in text.splitlines()]
         cli.print_lines(lines, err=options.as_json or style == "yellow")
 
-    name = presets.needs_summarizer(config)
+    name = defaults.needs_summarizer(config)
     run = runs.Run(
         store,
         config,

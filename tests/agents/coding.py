@@ -1,8 +1,9 @@
-"""A coding task that is killed at an await: `python -m tests.agents.coding FOLDER MODEL URL FIRST STEP`.
+"""A coding task that is killed at an await: `python -m tests.agents.coding FOLDER MODEL URL STEP`.
 
-Child N is killed at its N-th await, for N of FIRST, FIRST + STEP, ... until one is not reached. Then two processes make
-the same run at once. What is printed says how these ended, and what files and session have: first of a run that nobody
-kills. The provider at URL answers by `scripted`, so that it does not matter who asks.
+A child for each of `POINTS` is killed there; with a STEP above 0, child N is killed at its N-th await, for N of 0,
+STEP, ... until one is not reached. Then two processes make the same run at once. What is printed says how these ended,
+and what files and session have: first of a run that nobody kills. The provider at URL answers by `scripted`, so that it
+does not matter who asks.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import signal
 import sys
 from functools import partial
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from pydantic_ai import Agent
 
 import flue_py
 from flue_py.agents import Recorded
-from flue_py.agents.tools import FolderTools
+from flue_py.agents.repl import FolderTools
 from flue_py.db.files import Folder
 from flue_py.models import client_of
 from tests.agents.kills import attempt, state
@@ -102,19 +104,45 @@ async def run(folder: Path, model: str, url: str) -> str:
         return (await agent.run("Mend the spelling.", conversation_id=session.id, run_id="job-1")).output
 
 
-def killed_at(number: int) -> None:
-    """Have this process killed as a task or a callback of its event loop begins or goes on for the n-th time."""
+POINTS = (
+    ("Recorded._answered", 10),
+    ("SqliteRunner._submit", 15),
+    ("OnLoop.finish", 6),
+    ("Journal._commit_new", 3),
+    ("Journal._commit_end", 2),
+    ("FolderTools._replace", 1),
+)
+"""The functions whose awaits a run is killed at: while a model answers, a statement runs, a commit is noted, messages
+or the end of a call are stored, and when a file has been written. The number is how often that went on before."""
+
+
+def killed_at(function: str | None, number: int) -> None:
+    """Have this process killed when an await in a function has ended, or with None any callback begins, after so many.
+
+    The function is the innermost of ours that waits.
+    """
     go_on: Any = asyncio.events.Handle._run
     passed = 0
 
     def counted(self: asyncio.Handle) -> None:
         nonlocal passed
-        if passed == number:
-            os.kill(os.getpid(), signal.SIGKILL)
-        passed += 1
+        if function is None or _waiting(self) == function:
+            if passed == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            passed += 1
         go_on(self)
 
     asyncio.events.Handle._run = counted  # type: ignore[attr-defined]
+
+
+def _waiting(handle: Any) -> str | None:
+    task = getattr(handle._callback, "__self__", None)
+    awaited: Any = task.get_coro() if isinstance(task, asyncio.Task) else None
+    name = None
+    while (code := getattr(awaited, "cr_code", None)) is not None:
+        name = code.co_qualname if "flue_py" in code.co_filename else name
+        awaited = awaited.cr_await
+    return name
 
 
 def begun(folder: Path) -> Path:
@@ -129,18 +157,18 @@ def ended(folder: Path, answers: list[str | None]) -> str:
     return json.dumps({**asyncio.run(state(folder)), "files": files, "answers": answers})
 
 
-def main(root: Path, model: str, url: str, start: int, step: int) -> None:
+def main(root: Path, model: str, url: str, step: int) -> None:
     whole = begun(root / "whole")
     print(ended(whole, [asyncio.run(run(whole, model, url))]), flush=True)
-    number, answer = start, None
-    while answer is None:
-        folder = begun(root / str(number))
+    for function, number in zip(repeat(None), count(0, step)) if step else POINTS:
+        folder = begun(root / f"{function}{number}")
         work = partial(run, folder, model, url)
-        [answer] = attempt(work, partial(killed_at, number))
-        answers = [answer] if answer is not None else attempt(work, partial(killed_at, -1), partial(killed_at, -1))
-        print(ended(folder, answers), flush=True)
-        number += step
+        [answer] = attempt(work, partial(killed_at, function, number))
+        if answer is not None:
+            assert step, f"{function} is not reached {number} times"
+            break
+        print(ended(folder, attempt(work, *[partial(killed_at, None, -1)] * 2)), flush=True)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]))

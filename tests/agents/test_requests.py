@@ -19,7 +19,7 @@ from pydantic_ai.usage import RequestUsage
 
 import flue_py
 from flue_py.adapters.pydantic_ai import messages
-from flue_py.agents import Recorded, tasks
+from flue_py.agents import Recorded
 from flue_py.agents.guard import CompactionGuard
 from flue_py.agents.journal import Journal
 from flue_py.compaction.settings import TriggerSettings
@@ -245,7 +245,7 @@ async def test_a_task_whose_process_ended_has_failed_when_its_call_is_not_made_a
 
         agent = Answers(a_call("delegate", "d")).agent(delegate, recorded=Recorded(store))
         with monkeypatch.context() as killed:
-            killed.setattr(tasks, "_end", nothing)
+            killed.setattr("flue_py.agents.recorded._end", nothing)
             with pytest.raises(Lost):
                 await agent.run("Go.", conversation_id="c", run_id="r")
         session = await store.open_session("c")

@@ -19,7 +19,7 @@ from tests.adapters.needed import needs
 needs("agents", "pydantic_ai.conversation_store", "openai")
 
 import flue_py
-from flue_py.agents.lease import leased
+from flue_py.agents.journal import leased
 from flue_py.cli import main
 from tests.models.servers import KEY, Answer, completion, provider
 from tests.tables import inputs
@@ -90,9 +90,23 @@ def test_a_run_prints_one_line_of_json_and_ends_with_a_code(
     assert wanted in again.stderr
 
 
+FORKING = """
+import json, os, sys
+import flue_py.agents.run, openai
+from flue_py.cli import main
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        print(os.getpid(), flush=True)
+        main(json.loads(line))
+    print(os.waitpid(child, 0)[1], flush=True)
+"""
+"""A program that runs each line as a command in a child, which has loaded all modules; prints its pid and its end."""
+
+
 def test_a_run_whose_process_is_killed_in_a_call_or_in_a_tool_goes_on(tmp_path: Path) -> None:
     path = config(tmp_path, "A", model="openai-chat:gpt-5", A={"Tools": ["tests.agents.test_run_command:die"]})
-    program = [sys.executable, "-c", "from flue_py.cli import main; main()", "--db", str(tmp_path / "s.db"), "run"]
+    program = ["--db", str(tmp_path / "s.db"), "run"]
     call = {"id": "c", "type": "function", "function": {"name": "die", "arguments": "{}"}}
     with provider() as server:
         keys = {"OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": KEY, "PYTHONPATH": os.getcwd()}
@@ -103,20 +117,21 @@ def test_a_run_whose_process_is_killed_in_a_call_or_in_a_tool_goes_on(tmp_path: 
             Answer(completion("Turned on.", id="two")),
             Answer(completion("DONE.", id="three")),
         ]
-        with subprocess.Popen(
-            [*program, path, "Go."], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
-        ) as run:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with subprocess.Popen([sys.executable, "-c", FORKING], **pipes, **options) as forking:
+            assert forking.stdin is not None
+            assert forking.stdout is not None
+            print(json.dumps([*program, path, "Go.", "--json"]), file=forking.stdin, flush=True)
             server.reached.wait()
-            run.kill()
-            run.communicate()
-        with flue_py.sync.open(tmp_path / "s.db") as store:
-            [session] = store.list_sessions(completed=False).sessions
-        resume = [*program, "--resume", session.id, "--json"]
-        killed = subprocess.run(resume, capture_output=True, check=False, **options)
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
-        done = subprocess.run(resume, capture_output=True, check=False, **options)
-        assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+            os.kill(int(forking.stdout.readline()), signal.SIGKILL)
+            assert int(forking.stdout.readline()) == signal.SIGKILL
+            with flue_py.sync.open(tmp_path / "s.db") as store:
+                [session] = store.list_sessions(completed=False).sessions
+            resume = json.dumps([*program, "--resume", session.id, "--json"])
+            printed, _ = forking.communicate(f"{resume}\n{resume}\n")
+    _, killed, _, report, status = printed.splitlines()
+    assert (int(killed), int(status)) == (signal.SIGKILL, 0)
+    told = json.loads(report)
     assert (told["outcome"], told["turns"], told["usage"]["total"]["calls"]) == ("complete", 2, 3)
     [result] = [item for item in server.asked[2][1]["messages"] if item["role"] == "tool"]
     assert "it may have run, and was not made again" in result["content"]

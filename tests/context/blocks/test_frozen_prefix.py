@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import flue_py
 from flue_py import JsonObject, Session, Store
 from flue_py.context.blocks import Block, FileIndex, Gitignore, LocalMemory, RuntimeEnvironment
-from flue_py.core.json import JsonValue, encode_json
 from flue_py.providers import LIMITS
 from tests.adapters.messages.contexts import TRANSCRIPTS, context_of
 from tests.context.blocks.blocks import Clock
+from tests.context.pipeline.piped import begins_with
 from tests.sessions.talk import assistant, user
 from tests.tables import inputs
 
@@ -22,11 +23,6 @@ TOOLS: tuple[JsonObject, ...] = tuple(
 )
 BESIDE = ("tools", "system")
 """What a provider's cache has before the messages."""
-
-
-def begins_with(later: JsonValue, earlier: JsonValue) -> bool:
-    """Return whether the bytes of a list begin with those of another, but for the brackets that close it."""
-    return encode_json(later, "later")[0].startswith(encode_json(earlier, "earlier")[0].rstrip('"}]'))
 
 
 class Surroundings:
@@ -69,7 +65,7 @@ class Sent:
             before = self.before.get(target)
             sent: JsonObject = {"tools": [*request.tools], "system": request.system, "messages": [*request.messages]}
             if before is not None:
-                is_same = all(encode_json(sent[part], part) == encode_json(before[part], part) for part in BESIDE)
+                is_same = all(json.dumps(sent[part]) == json.dumps(before[part]) for part in BESIDE)
                 self.kept.append(is_same and begins_with(sent["messages"], before["messages"]))
             self.before[target] = sent
 

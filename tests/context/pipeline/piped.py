@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,6 +64,11 @@ def piped(
         given = context_settings({"addresses": False, "epoch_tokens": 0, **given}).of(agent)
     view = View(agent, counter_for("gpt-5"), addresses=given.addresses)
     return run_steps(items, [*steps_of(given), *own], view, rules=EpochRules(given.epoch_tokens))
+
+
+def begins_with(later: JsonValue, earlier: JsonValue) -> bool:
+    """Return whether the text of a list begins with that of another, but for the brackets that close it."""
+    return json.dumps(later).startswith(json.dumps(earlier).rstrip('"}]'))
 
 
 def ids(found: Piped) -> list[str | None]:

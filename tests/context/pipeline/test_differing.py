@@ -15,8 +15,8 @@ from flue_py.core.context import ContextEntry
 from flue_py.errors import InvalidArgument
 from flue_py.providers import LIMITS
 from tests.adapters.messages.contexts import TRANSCRIPTS, context_of
-from tests.context.pipeline.piped import answer, call, context, result, user
-from tests.context.pipeline.test_epochs import PARTS, begins_with, ends_of_requests
+from tests.context.pipeline.piped import answer, begins_with, call, context, result, user
+from tests.context.pipeline.test_epochs import PARTS, ends_of_requests
 from tests.tables import inputs
 from tests.values import existing
 

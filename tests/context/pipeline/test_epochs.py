@@ -14,10 +14,10 @@ from flue_py.context.settings import ContextSettings, context_settings
 from flue_py.context.steps import steps_of
 from flue_py.context.tokens import counter_for
 from flue_py.core.context import ContextEntry
-from flue_py.core.json import JsonObject, JsonValue, encode_json
+from flue_py.core.json import JsonObject, JsonValue
 from flue_py.providers import LIMITS
 from tests.adapters.messages.contexts import TRANSCRIPTS, context_of
-from tests.context.pipeline.piped import answer, call, context, piped, result, texts, user
+from tests.context.pipeline.piped import answer, begins_with, call, context, piped, result, texts, user
 from tests.tables import inputs
 
 PARTS: dict[str, dict[str, Any]] = {
@@ -41,11 +41,6 @@ def ends_of_requests(items: Sequence[ContextEntry], most: int) -> list[int]:
     ends = [at for at in range(1, len(items)) if items[at].role == "assistant"]
     stretch = max(len(ends) // most, 1) * 4
     return [end for number, end in enumerate(ends) if number % stretch < 4]
-
-
-def begins_with(later: JsonValue, earlier: JsonValue) -> bool:
-    """Return whether the bytes of a list begin with those of another, but for the brackets that close it."""
-    return encode_json(later, "later")[0].startswith(encode_json(earlier, "earlier")[0].rstrip('"}]'))
 
 
 def is_over_budget(found: Piped) -> bool:
