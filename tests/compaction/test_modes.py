@@ -94,6 +94,7 @@ WORK: list[JsonObject] = [
     call("bash", {"command": "pytest -q"}, "c2"), failed("E assert 1 == 2\n" + "x" * 1_000, "c2"),
     call("bash", {"command": "sleep 9"}, "c3"), user("never mind"),
 ]  # fmt: skip
+TALK = [user("hello " * 50), assistant("hello " * 50)]
 
 
 def test_intent_lists_what_was_done_in_order() -> None:
@@ -113,18 +114,6 @@ def test_intent_lists_what_was_done_in_order() -> None:
     assert "entries e0 to e6" in done.text
     said = "- Fix the build, and never touch setup.py\n- never mind"
     assert f'<user-said from="e0" to="e6">\n{said}\n</user-said>' in done.text
-
-
-def test_intent_says_where_nothing_was_called_or_has_another_mode_say_it() -> None:
-    talk = TALK
-    assert "  (no tracked tool calls recorded in this range)" in made(Intent(), talk).text
-    told = made(Intent(instead=Llm()), talk, Asker())
-    assert told.text.startswith("[COMPACTION WARNING: 'intent' mode was requested but nothing in it calls a tool")
-    assert (told.mode, len(told.notes)) == ("llm", 1)
-    assert "no tracked" in made(Intent(instead=Llm()), talk).text
-
-
-TALK = [user("hello " * 50), assistant("hello " * 50)]
 
 
 @inputs("mode", [Intent(), Intent(instead=None)], ids=["by default", "with nothing in its place"])
@@ -149,14 +138,6 @@ def test_intent_has_the_model_summarize_where_nothing_was_called_and_there_is_on
     never = Asker()
     assert made(Intent(), WORK, never).mode == "intent"
     assert never.asked == []
-
-
-@inputs("mode", [Intent(), Lossless()], ids=lambda mode: mode.name)
-def test_no_mode_asks_a_model_where_none_is_to_be_asked(mode: Mode) -> None:
-    asker = Asker()
-    done = made(mode, TALK, asker, settings={"prefer_deterministic": True})
-    assert (done.mode, asker.asked) == ("intent", [])
-    assert "no model was asked; the list of operations is empty" in done.text
 
 
 def test_intent_makes_its_list_where_the_model_in_its_place_fails_unless_it_was_ended() -> None:
@@ -277,14 +258,6 @@ def test_lossless_shows_twenty_results_at_most() -> None:
     assert '"f29"' not in text
 
 
-def test_lossless_without_any_evidence_has_another_mode_make_the_text() -> None:
-    talk = [user("hello " * 50), assistant("hello " * 50)]
-    told = made(Lossless(), talk, Asker())
-    assert told.mode == "llm"
-    assert told.text.startswith("[COMPACTION WARNING: 'lossless' mode was requested but there is no state")
-    assert made(Lossless(), talk).mode == "intent"
-
-
 def test_hybrid_is_evidence_and_summary_and_continues_the_summary() -> None:
     asker = Asker(lambda _: "first story")
     done = made(Hybrid(), WORK, asker)
@@ -326,13 +299,6 @@ def test_a_model_that_fails_raises_is_replaced_or_leaves_a_marker() -> None:
     assert marked.text.startswith("the older story\n\n[COMPACTION FAILED — covers turns 2–3]\n\nError: down\n\n- ")
     assert marked.details["failed"] == "down"
     assert "the older story" in made(Intent(), WORK, before=marked).text
-
-
-def test_no_model_is_asked_where_none_is_to_be() -> None:
-    asker = Asker()
-    done = made(Hybrid(), WORK, asker, settings={"prefer_deterministic": True})
-    assert (done.mode, asker.asked) == ("intent", [])
-    assert done.notes == ("mode 'hybrid' was requested but no model was to be asked; 'intent' was used",)
 
 
 # llm
@@ -452,7 +418,7 @@ def fits(window: int, asker: Asker) -> Callable[[ModelRequest], str]:
     return answer
 
 
-TALK = [user("word " * 300), assistant("word " * 300)] * 40
+LONG_TALK = [user("word " * 300), assistant("word " * 300)] * 40
 
 
 def compacted_with(window: int, mode: Mode, before: Made | None = None, *, known: bool) -> Asker:
@@ -460,7 +426,7 @@ def compacted_with(window: int, mode: Mode, before: Made | None = None, *, known
     asker = Asker()
     asker.model = FunctionModel(fits(window, asker))
     options: Any = {"summarizer_window": window if known else None, "settings": {"user_words_share": 0}}
-    done = made(mode, TALK, asker, before=before, prefix="f", **options)
+    done = made(mode, LONG_TALK, asker, before=before, prefix="f", **options)
     assert f"story {len(asker.asked)}" in done.text
     return asker
 
@@ -485,7 +451,7 @@ def test_a_window_that_an_error_names_is_taken_at_its_word() -> None:
         return "told"
 
     asker.model = FunctionModel(answer)
-    assert made(Llm(), TALK, asker, settings={"user_words_share": 0}).text.startswith("told")
+    assert made(Llm(), LONG_TALK, asker, settings={"user_words_share": 0}).text.startswith("told")
     # It counts twice as many tokens as we do: once the window is known, that is known as well, but for the answer.
     assert sum(size(request) * 2 + (request.max_tokens or 0) > 8_000 for request in asker.asked) <= 2
 
@@ -494,7 +460,7 @@ def test_a_window_that_an_error_names_is_taken_at_its_word() -> None:
 @inputs("mode", [Llm(), Hybrid()], ids=["llm", "hybrid"])
 def test_an_earlier_summary_that_is_larger_than_the_window_is_summarized_too(mode: Mode, known: bool) -> None:
     large = Asker(lambda _: "".join(f"fact {number} is worth keeping. " for number in range(2_000)))
-    before = made(mode, TALK, large, settings={"user_words_share": 0})
+    before = made(mode, LONG_TALK, large, settings={"user_words_share": 0})
     asker = compacted_with(8_000, mode, before, known=known)
     answered = [request for request in asker.asked if size(request) + (request.max_tokens or 0) <= 8_000]
     shown = str([request.messages for request in answered])
@@ -510,7 +476,7 @@ def test_a_long_change_log_leaves_room_for_the_conversation() -> None:
 
 def test_no_longer_answer_is_asked_for_than_the_model_has() -> None:
     asker = Asker()
-    made(Llm(), TALK, asker, summarizer_output=1_000)
+    made(Llm(), LONG_TALK, asker, summarizer_output=1_000)
     assert [request.max_tokens for request in asker.asked] == [1_000]
 
 
@@ -676,19 +642,28 @@ def test_details_of_others_are_no_error(details: Any) -> None:
         assert made(mode, WORK, Asker(), before=Made("before", "odd", details)).text
 
 
-def test_intent_without_operations_falls_back_to_evidence_first_and_then_to_a_model() -> None:
+def test_another_mode_makes_the_text_where_one_has_nothing_to_say_or_no_model_is_to_be_asked() -> None:
     evidence = Lossless(state="reviewing", contracts={"tests pass": lambda: "2 of 40 fail"})
+    empty = "nothing in it calls a tool, and no model was asked; the list of operations is empty"
     wrong = []
-    for name, mode, asker, by, says in (
-        ("by default", Intent(), Asker(), "llm", "told"),
-        ("evidence", Intent(instead=evidence), Asker(), "lossless", "STATE MACHINE POSITION:\n  reviewing"),
-        ("evidence, no model", Intent(instead=evidence), None, "lossless", "✗ tests pass"),
-        ("no model", Intent(), None, "intent", "no tracked tool calls"),
-        ("no evidence", Intent(instead=Lossless()), Asker(), "llm", "told"),
-        ("in place of a model", Hybrid(lossless=evidence), Asker(), "lossless", "✗ tests pass"),
+    for mode, has_model, is_deterministic, by, says in (
+        (Intent(), True, False, "llm", "told"),
+        (Intent(instead=Llm()), True, False, "llm", "told"),
+        (Intent(instead=Lossless()), True, False, "llm", "told"),
+        (Intent(instead=evidence), True, False, "lossless", "STATE MACHINE POSITION:\n  reviewing"),
+        (Intent(instead=evidence), False, False, "lossless", "✗ tests pass"),
+        (Intent(instead=Llm()), False, False, "intent", "  (no tracked tool calls recorded in this range)"),
+        (Intent(), True, True, "intent", empty),
+        (Lossless(), True, False, "llm", "'lossless' mode was requested but there is no state"),
+        (Lossless(), False, False, "intent", empty),
+        (Lossless(), True, True, "intent", empty),
+        (Hybrid(), True, True, "intent", "'hybrid' mode was requested but no model was to be asked; 'intent' was used"),
+        (Hybrid(lossless=evidence), True, True, "lossless", "✗ tests pass"),
     ):
-        done = made(mode, TALK, asker, settings={"prefer_deterministic": name == "in place of a model"})
-        if done.mode != by or says not in done.text or "[COMPACTION WARNING: " not in done.text:
-            wrong.append((name, done.mode, done.text))
+        asker = Asker() if has_model else None
+        done = made(mode, TALK, asker, settings={"prefer_deterministic": is_deterministic})
+        is_asked = asker is not None and asker.asked != []
+        is_noted = done.text.startswith("[COMPACTION WARNING: ") and done.notes != ()
+        if (done.mode, says in done.text, is_asked, is_noted) != (by, True, by == "llm", True):
+            wrong.append((mode, done.mode, is_asked, done.text))
     assert wrong == []
-    assert isinstance(Intent().instead, Lossless)

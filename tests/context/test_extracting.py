@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import date
+from functools import cache
 from io import BytesIO
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -20,6 +21,12 @@ from tests.context.documents import book, encrypted_pdf, part_of, pdf, repacked,
 from tests.tables import inputs
 
 DOCUMENT = "word/document.xml"
+DOCUMENTS = {
+    "x.pdf": cache(lambda: pdf("x")),
+    "x.docx": cache(lambda: word("x")),
+    "x.pptx": cache(lambda: slides("x")),
+    "x.xlsx": cache(lambda: book({"s": [["x"]]})),
+}
 
 
 def read(data: bytes, name: str) -> str:
@@ -82,17 +89,14 @@ def test_a_file_without_text_says_that_it_may_be_a_scan() -> None:
         assert "has no text: a scan" in refused(data, name)
 
 
-@inputs("name", ["x.pdf", "x.docx", "x.pptx", "x.xlsx"])
+@inputs("name", DOCUMENTS)
 def test_what_is_damaged_or_something_else_is_an_error_of_ours(name: str) -> None:
-    whole = {"x.pdf": pdf("x"), "x.docx": word("x"), "x.pptx": slides("x"), "x.xlsx": book({"s": [["x"]]})}[name]
+    whole = DOCUMENTS[name]()
     for data in (b"", b"x", b"PK\x03\x04" + b"\0" * 100, b"%PDF-1.7\n" + b"\xff" * 500, whole[: len(whole) // 2]):
         refused(data, name)
-    others = [word("x"), slides("x"), book({"s": [["x"]]})]
-    for data in others:
-        if data != whole and name != "x.pdf":
-            # Each is a packed folder, but not of this kind.
-            with pytest.raises(UnreadableFile):
-                read_document(repacked(data, {"[Content_Types].xml": b"<Types/>"}), name)
+    for another in {"x.docx", "x.pptx", "x.xlsx"} - {name} if name != "x.pdf" else ():
+        # Each is a packed folder, but not of this kind.
+        refused(repacked(DOCUMENTS[another](), {"[Content_Types].xml": b"<Types/>"}), name)
 
 
 def test_a_file_that_grows_when_it_is_unpacked_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,13 +134,13 @@ FILE = BOMB.replace('<!ENTITY b "&a;&a;&a;&a;">', '<!ENTITY b SYSTEM "file:///et
 @inputs("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32"])
 @inputs("xml", [BOMB, FILE], ids=["bomb", "file"])
 def test_xml_with_entities_is_refused_in_whatever_encoding(xml: str, encoding: str) -> None:
-    for part, data, name in (
-        (DOCUMENT, word("x"), "x.docx"),
-        ("ppt/slides/slide1.xml", slides("x"), "x.pptx"),
-        ("xl/worksheets/sheet1.xml", book({"s": [["x"]]}), "x.xlsx"),
-        ("docProps/other.bin", word("x"), "x.docx"),
+    for part, name in (
+        (DOCUMENT, "x.docx"),
+        ("ppt/slides/slide1.xml", "x.pptx"),
+        ("xl/worksheets/sheet1.xml", "x.xlsx"),
+        ("docProps/other.bin", "x.docx"),
     ):
-        assert "declares a document type" in refused(repacked(data, {part: xml.encode(encoding)}), name)
+        assert "declares a document type" in refused(repacked(DOCUMENTS[name](), {part: xml.encode(encoding)}), name)
 
 
 def test_xml_in_an_encoding_that_could_hide_something_is_refused() -> None:
@@ -148,7 +152,7 @@ def test_xml_in_an_encoding_that_could_hide_something_is_refused() -> None:
 def test_a_mark_on_the_edge_of_what_is_read_at_once_is_found() -> None:
     for shift in range(12):
         padded = b"<!--" + b"x" * (packed._CHUNK - 10 - shift) + b"-->" + BOMB[21:].encode()
-        assert "declares a document type" in refused(repacked(word("x"), {DOCUMENT: padded}), "x.docx")
+        assert "declares a document type" in refused(repacked(DOCUMENTS["x.docx"](), {DOCUMENT: padded}), "x.docx")
 
 
 def test_the_beginning_of_what_is_too_long_is_read_and_a_note_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +201,7 @@ def test_names_and_data_are_checked() -> None:
 def test_without_the_libraries_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("pypdf", "docx", "pptx", "openpyxl"):
         monkeypatch.setitem(sys.modules, module, None)
-    for name in ("x.pdf", "x.docx", "x.pptx", "x.xlsx"):
+    for name in DOCUMENTS:
         with pytest.raises(MissingExtra, match=r"pip install 'flue-py\[documents\]'"):
             read_document(b"x", name)
 
@@ -211,8 +215,8 @@ def test_what_a_document_takes_is_bounded_in_a_process_of_its_own() -> None:
     }
     for name, data in files.items():
         assert extract_text(data, name) == read_document(data, name)
-        with pytest.raises(UnreadableFile, match=r"x\.\w+' cannot be (read|unpacked)"):
-            extract_text(data[: len(data) // 2], name)
+    with pytest.raises(UnreadableFile, match=r"x\.pdf' cannot be read"):
+        extract_text(files["x.pdf"][:100], "x.pdf")
     long = word("HERE")
     paragraph = b"<w:p><w:r><w:t>x</w:t></w:r></w:p>"
     long = repacked(

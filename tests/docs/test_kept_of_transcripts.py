@@ -146,7 +146,7 @@ def test_parts_are_whole_exchanges_and_all_of_the_transcript() -> None:
 
 def test_what_is_done_twice_comes_out_the_same(demo: Asked) -> None:
     def once(mode: str) -> Context:
-        return compacted(demo.transcript, mode, 16_000, 10)
+        return compacted(demo.transcript, mode, 16_000, 2)
 
     for mode in ("intent", "hybrid"):
         first, second = once(mode), once(mode)

@@ -139,7 +139,7 @@ steps = st.one_of(
 )
 
 
-@examples(60)
+@examples(40)
 @given(st.sampled_from(SIGNING), st.sampled_from(SETTINGS), st.lists(steps, min_size=3, max_size=14))
 @example("anthropic", RESUMING, [("turn", 0), ("turn", 0), ("forget", 1)])
 @example("gemini", RESUMING, [("turn", 1), ("turn", 1), ("forget", 1)])

@@ -115,7 +115,7 @@ def test_it_is_named_for_every_request_of_a_real_session_that_begins_otherwise(n
     items = context_of(name)
     settings = context_settings({"epoch_tokens": 5_000, **PARTS["all"]})
     before: ContextRequest | None = None
-    for end in ends_of_requests(items, 8):
+    for end in ends_of_requests(items, 5):
         sent = context_request(items[:end], None, settings, COUNTER)
         if before is not None:
             assert (sent.break_since(before) is None) == begins_with([*sent.messages], [*before.messages])
