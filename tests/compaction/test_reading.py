@@ -12,8 +12,9 @@ from flue_py.compaction.blocks import user_words
 from flue_py.compaction.material import Material, gathered
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry, Pairing, exchange_of
-from flue_py.core.json import JsonObject, encode_json
+from flue_py.core.json import JsonObject
 from tests.compaction.strategies import assistant, budgets, call, messages, tool_result, usage, user
+from tests.context.pipeline.piped import context as stored
 from tests.values import existing
 
 UNREAD = "this is not JSON, and nobody may read it"
@@ -21,10 +22,6 @@ UNREAD = "this is not JSON, and nobody may read it"
 
 def entry(number: int, payload: str, role: str) -> ContextEntry:
     return ContextEntry(Entry(f"e{number}", None, None, "message", role, None, number, number, 0, 0, payload))
-
-
-def stored(context: list[JsonObject]) -> list[ContextEntry]:
-    return [entry(n, encode_json(message, "message")[0], str(message["role"])) for n, message in enumerate(context)]
 
 
 @dataclass(frozen=True)
@@ -35,14 +32,14 @@ class Item:
 
 
 def read(context: list[JsonObject]) -> list[Item]:
-    return [Item(item.entry_id, item.kind, item.data) for item in stored(context)]
+    return [Item(item.entry_id, item.kind, item.data) for item in stored(*context)]
 
 
 def test_what_lies_long_before_the_cut_is_not_decoded() -> None:
     end = [call("read", {"path": "x"}), tool_result("out"), assistant("done", usage=usage(100))]
     spoken = '{"role":"user","content":"words'
     items = [entry(n, *((spoken, "user"), (UNREAD, "assistant"))[n % 2]) for n in range(20)]
-    items += [entry(20 + n, item.entry.payload, str(item.role)) for n, item in enumerate(stored(end))]
+    items += [entry(20 + n, item.entry.payload, str(item.role)) for n, item in enumerate(stored(*end))]
     found = plan_session_compaction(items, None, CompactionSettings(keep_recent_tokens=25), counts=[10] * 23)
 
     assert isinstance(found, SessionCompactionPlan)
@@ -55,7 +52,7 @@ def test_what_lies_long_before_the_cut_is_not_decoded() -> None:
 
 def test_an_answer_without_calls_is_not_decoded_for_the_operations() -> None:
     context = [user("a"), call("read", {"path": "x"}), tool_result("b"), assistant("c"), user("d"), assistant("e")]
-    items = stored(context)
+    items = stored(*context)
     items[3] = entry(3, UNREAD, "assistant")
     items[2] = entry(2, '{"role":"toolResult","toolCallId":"t1","isError":true', "toolResult")
     found = plan_session_compaction(items, None, CompactionSettings(keep_recent_tokens=20), counts=[10] * 6)
@@ -68,7 +65,7 @@ def test_an_answer_without_calls_is_not_decoded_for_the_operations() -> None:
 @given(context=messages, keep=budgets, pinned=st.sets(st.integers(0, 13)))
 def test_entries_are_planned_as_messages_are(context: list[JsonObject], keep: int, pinned: set[int]) -> None:
     settings, ids = CompactionSettings(keep_recent_tokens=keep), {f"e{n}" for n in pinned}
-    from_entries = plan_session_compaction(stored(context), None, settings, pinned=ids)
+    from_entries = plan_session_compaction(stored(*context), None, settings, pinned=ids)
     from_messages = plan_session_compaction(read(context), None, settings, pinned=ids)
 
     if isinstance(from_messages, NoCompaction) or isinstance(from_entries, NoCompaction):
@@ -83,7 +80,7 @@ def test_entries_are_planned_as_messages_are(context: list[JsonObject], keep: in
 
 @given(context=messages)
 def test_what_is_told_without_decoding_pairs_alike(context: list[JsonObject]) -> None:
-    found = Pairing(exchange_of(item.entry) for item in stored(context))
+    found = Pairing(exchange_of(item.entry) for item in stored(*context))
     expected = Pairing(context)
 
     assert (found.results, found.unpaired) == (expected.results, expected.unpaired)
@@ -97,14 +94,14 @@ def test_a_field_of_the_name_that_belongs_to_something_else_is_not_taken_for_the
         "toolCallId": 'a "toolCallId":"text" b',
         "content": '"toolCallId":"quoted"',
     }
-    [item] = stored([message])
+    [item] = stored(message)
 
     found = existing(exchange_of(item.entry))
     assert found["toolCallId"] == message["toolCallId"]
 
 
 def test_of_what_the_user_said_only_what_may_fit_is_decoded() -> None:
-    items = stored([message for n in range(9) for message in (user(f"Do {n}, please."), assistant("Shall I? No."))])
+    items = stored(*(message for n in range(9) for message in (user(f"Do {n}, please."), assistant("Shall I? No."))))
     unread = '{"role":"user","content":"Words that do not fit'
     items[2:10] = [entry(n, UNREAD if n % 2 else unread, "assistant" if n % 2 else "user") for n in range(2, 10)]
     found = plan_session_compaction(items, None, CompactionSettings(keep_recent_tokens=1), counts=[10] * len(items))

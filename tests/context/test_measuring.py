@@ -28,6 +28,7 @@ from flue_py.context.tokens import (
 from flue_py.core.context import ContextEntry, Counter, EntryCounter, is_same_model, project
 from flue_py.core.entries import Entry
 from flue_py.core.json import JsonObject, JsonValue, encode_json
+from tests.context.pipeline.piped import context, user
 from tests.strategies import messages
 from tests.tables import inputs
 from tests.values import existing
@@ -51,14 +52,6 @@ def entry(number: int, data: JsonObject, kind: str = "message", *, extra: JsonOb
         encode_json(data, "data")[0],
         None if extra is None else encode_json(extra, "extra")[0],
     )
-
-
-def context(*said: JsonObject) -> list[ContextEntry]:
-    return [ContextEntry(entry(number, message)) for number, message in enumerate(said)]
-
-
-def user(text: str) -> JsonObject:
-    return {"role": "user", "content": text}
 
 
 def answer(text: str, tokens: int | None = None, **more: JsonValue) -> JsonObject:
