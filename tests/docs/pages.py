@@ -52,7 +52,6 @@ RUNS_WITH = {
     "docs/adapters/openai-agents.md": "agents",
     "docs/adapters/opentelemetry.md": "opentelemetry.sdk.trace",
     "docs/adapters/pydantic-ai.md": "pydantic_ai",
-    "docs/how-to/build-a-repl.md": "pydantic_ai",
     "docs/how-to/give-it-a-model.md": "anthropic",
     "docs/how-to/record-an-agent.md": "pydantic_ai",
     "docs/how-to/run-agents.md": "pydantic_ai",
