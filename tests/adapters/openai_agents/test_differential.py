@@ -11,11 +11,12 @@ from tests.adapters.needed import needs
 needs("openai-agents", "agents")
 
 from agents import SQLiteSession
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import flue_py
 from flue_py.adapters.openai_agents import FlueSession
+from tests.effort import examples
 
 IDS = st.sampled_from(["c1", "c2", "c3"])
 TEXT = st.text(max_size=4) | st.sampled_from(["half \ud83d", "NUL \x00", "e\u0301"])
@@ -56,7 +57,7 @@ def text_of(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-@settings(derandomize=True, deadline=None, max_examples=120)
+@examples(120)
 @given(st.lists(CALLS, max_size=12))
 def test_calls_give_what_the_sdks_own_session_gives(calls: list[tuple[Any, ...]]) -> None:
     with flue_py.sync.open(":memory:") as store:

@@ -11,7 +11,7 @@ from tests.adapters.needed import needs
 
 needs("openai-agents", "agents")
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py import providers as wire
@@ -19,6 +19,7 @@ from flue_py.adapters import items as shortcuts
 from flue_py.errors import InvalidEntry
 from flue_py.providers.base import close_difference
 from tests.adapters.openai_agents.test_session import ITEMS
+from tests.effort import examples
 
 TEXT = st.sampled_from(["", "x", "{}", '{"a":1}', '{"a": 1}', '{"a":1e400}', "[1]", "e\u0301", "\ud83d"])
 ODD = TEXT | st.sampled_from([None, True, 1, 1.0, [], {}, [None], {"set": {}}])
@@ -66,7 +67,7 @@ def in_general(item: dict[str, Any], names: dict[str, str]) -> tuple[Any, Any]:
     return message, close_difference(printed[0] if len(printed) == 1 else {}, item)
 
 
-@settings(derandomize=True, deadline=None, max_examples=600)
+@examples(600)
 @given(ANY | ANSWERS | CALLS, BESIDE)
 def test_what_is_printed_is_what_the_general_way_prints(item: dict[str, Any], beside: dict[str, Any]) -> None:
     try:
