@@ -148,12 +148,12 @@ class Databases:
     def take(self) -> str:
         """Return the SQLAlchemy URL of an empty database."""
         if self._idle:
-            name = self._idle.pop()
-            self._run(name, _EMPTY)
-        else:
-            name = f"flue_py_test_{uuid4().hex}"
-            self._run(None, f'CREATE DATABASE "{name}"')
-            self._made.append(name)
+            url = self._idle.pop()
+            self.kept.execute(url, _EMPTY)
+            return url
+        name = f"flue_py_test_{uuid4().hex}"
+        self._run(f'CREATE DATABASE "{name}"')
+        self._made.append(name)
         return self._server.set(database=name).render_as_string(hide_password=False)
 
     def take_store(self) -> str:
@@ -170,20 +170,18 @@ class Databases:
 
     def give_back(self, url: str) -> None:
         """Accept a database, in any state, that nobody will use any more."""
-        self._idle.append(str(make_url(url).database))
+        self._idle.append(url)
 
     def close(self) -> None:
         """Drop every database that was made."""
         self.kept.close()
         for name in self._made:
-            self._run(None, f'DROP DATABASE "{name}" WITH (FORCE)')
+            self._run(f'DROP DATABASE "{name}" WITH (FORCE)')
 
-    def _run(self, database: str | None, statements: str) -> None:
-        url = self._server if database is None else self._server.set(database=database)
-
+    def _run(self, statement: str) -> None:
         async def run() -> None:
-            async with connected(url.render_as_string(hide_password=False), **_UNHURRIED) as connection:
-                await connection.execute(statements)
+            async with connected(self._server.render_as_string(hide_password=False), **_UNHURRIED) as connection:
+                await connection.execute(statement)
 
         blocking(run())
 

@@ -38,11 +38,16 @@ STAMPS = {
 }
 
 
-async def query(url: str, sql: str, schema: str = "public") -> list[tuple[Any, ...]]:
-    """Return the rows of a statement, or of the last of several without any."""
+async def _read(url: str, statements: dict[str, str], schema: str) -> dict[str, list[tuple[Any, ...]]]:
+    """Return the rows of each statement by its name, all read by one connection: to connect takes longest."""
     async with connected(url) as connection:
         await connection.execute(f'SET search_path = "{schema}"')
-        return [tuple(row) for row in await connection.fetch(sql)]
+        return {name: [tuple(row) for row in await connection.fetch(sql)] for name, sql in statements.items()}
+
+
+async def query(url: str, sql: str, schema: str = "public") -> list[tuple[Any, ...]]:
+    """Return the rows of a statement, or of the last of several without any."""
+    return (await _read(url, {"": sql}, schema))[""]
 
 
 async def run_script(url: str, script: str, schema: str = "public") -> None:
@@ -54,15 +59,17 @@ async def run_script(url: str, script: str, schema: str = "public") -> None:
 
 async def catalog(url: str, schema: str = "public") -> dict[str, list[tuple[Any, ...]]]:
     """Return everything in a schema, its own name left out: tables, columns, collations, keys, indexes, views."""
-    facts = {name: await query(url, sql, schema) for name, sql in FACTS.items()}
+    return _compared(await _read(url, FACTS, schema), schema)
+
+
+async def contents(url: str, schema: str = "public") -> dict[str, list[tuple[Any, ...]]]:
+    """Return the catalog, and the stamps."""
+    return _compared(await _read(url, {**FACTS, **STAMPS}, schema), schema)
+
+
+def _compared(facts: dict[str, list[tuple[Any, ...]]], schema: str) -> dict[str, list[tuple[Any, ...]]]:
     return {name: sorted((_without(schema, row) for row in rows), key=repr) for name, rows in facts.items()}
 
 
 def _without(schema: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(fact.replace(f" {schema}.", " ") if isinstance(fact, str) else fact for fact in row)
-
-
-async def contents(url: str, schema: str = "public") -> dict[str, list[tuple[Any, ...]]]:
-    """Return the catalog, and the stamps."""
-    stamps = {name: sorted(await query(url, sql, schema)) for name, sql in STAMPS.items()}
-    return {**await catalog(url, schema), **stamps}
