@@ -249,7 +249,7 @@ class Backend:
 
         Raises as `atomic` does. O(the operation).
         """
-        work = self._with_values(ops.delete.perform, self._sources, cast("Operation", operation))
+        work = self._with_values(ops.edit.perform, self._sources, cast("Operation", operation))
         return cast("Result", await self._runner.write(work, repeatable=_is_repeatable(operation)))
 
     # -- sessions -------------------------------------------------------------------------------------------
@@ -491,7 +491,7 @@ class Backend:
             # It may be run again.
             needles = erasure.Needles()
             values = (session_id, entry_ids, expected, note, None if dry_run else needles, despite)
-            return self._with_values(ops.redact.redact, self._sources, *values)(tx), needles
+            return self._with_values(ops.delete.redact, self._sources, *values)(tx), needles
 
         was_killed = await self.is_erasing()
         redaction, needles = await (self._runner.read if dry_run else self._runner.write)(work)
@@ -683,13 +683,13 @@ class Backend:
         there is none for the key. The sum of the costs, and O(sessions).
         """
         done = await self._runner.write(
-            self._with_values(ops.delete.atomic, self._sources, operations, idempotency_key),
+            self._with_values(ops.edit.atomic, self._sources, operations, idempotency_key),
             repeatable=idempotency_key is not None,
         )
         await self._forget_words(*done.outcomes)
         return done
 
-    recall_atomic = _read(lambda: ops.delete.recall_atomic)
+    recall_atomic = _read(lambda: ops.edit.recall_atomic)
     """Return the first result of each append of a batch with this key, and None for other operations.
 
     None if there was no batch of so many operations. Raises nothing of its own. O(operations).

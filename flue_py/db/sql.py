@@ -515,6 +515,7 @@ SESSION_IDS = statement(tuple[int, str])("SELECT s.session_key, s.id FROM sessio
 UPDATE_REVISION = announced(
     "UPDATE sessions SET revision = :revision, updated_at = :at WHERE session_key = :session_key"
 )
+UPDATE_AUTO_TITLE = statement(Nothing)("UPDATE sessions SET auto_title = :auto_title WHERE session_key = :session_key")
 UPDATE_COMPLETED = statement(Nothing)(
     "UPDATE sessions SET completed_at = :completed_at WHERE session_key = :session_key"
 )

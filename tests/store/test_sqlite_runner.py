@@ -26,8 +26,7 @@ from flue_py.db import sql as store_sql
 from flue_py.db.backend import Backend
 from flue_py.db.engine import open_engine
 from flue_py.db.ops import append as appending
-from flue_py.db.ops import delete as committing
-from flue_py.db.ops import edit as sessions_sql
+from flue_py.db.ops import edit as editing
 from flue_py.db.runner import IdTaken, Sources, Transaction, committed_before, written
 from flue_py.db.sqlite import file as sqlite_writer
 from flue_py.db.sqlite import runner as sqlite
@@ -144,7 +143,7 @@ def failing_late(error: BaseException) -> Callable[..., None]:
 
     def set_label(tx: Transaction, sources: Sources, operation: SetLabel) -> None:
         written(tx, appending.plan_append(tx, sources, operation.session_id, [user("never")], STORED, "raise", None))
-        tx.run(sessions_sql.UPDATE_TITLE, title="never", session_key=1)
+        tx.run(editing.UPDATE_TITLE, title="never", session_key=1)
         raise error
 
     return set_label
@@ -167,7 +166,7 @@ async def test_an_operation_that_fails_after_it_wrote_leaves_its_neighbours_inta
 ) -> None:
     async with opened(path) as backend:
         session = await new_session(backend, user("a"))
-        monkeypatch.setitem(committing.FUNCTIONS, SetLabel, failing_late(error))
+        monkeypatch.setitem(editing.FUNCTIONS, SetLabel, failing_late(error))
         results = await in_one_batch(
             backend,
             backend.append(session.id, [user("1")]),
@@ -205,7 +204,7 @@ STOP_ITERATION = """
 import asyncio, sys
 from flue_py.core.operations import SetLabel
 from flue_py.core.sessions import NewSession
-from flue_py.db.ops import delete as committing
+from flue_py.db.ops import edit as editing
 from flue_py.db.sqlite.runner import open_sqlite
 from tests.samples import user
 from tests.sources import counted_sources
@@ -214,7 +213,7 @@ def set_label(*args):
     next(iter(()))  # as a source of ids does when it has run out
 
 async def main():
-    committing.FUNCTIONS[SetLabel] = set_label
+    editing.FUNCTIONS[SetLabel] = set_label
     backend = await open_sqlite(sys.argv[1], sources=counted_sources(), durability="normal")
     session = await backend.create_session(NewSession())
     results = await asyncio.gather(
@@ -363,7 +362,7 @@ async def test_a_write_that_has_started_and_fails_is_cancelled_and_nothing_is_le
             gate.hold()
             raise Mishap
 
-        monkeypatch.setitem(committing.FUNCTIONS, SetLabel, failing)
+        monkeypatch.setitem(editing.FUNCTIONS, SetLabel, failing)
         async with unchanged(backend):
             task = asyncio.create_task(backend.set_label(session.id, "x", "x"))
             await gate.reached.wait()

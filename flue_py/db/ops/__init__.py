@@ -17,13 +17,12 @@ if TYPE_CHECKING:
     from flue_py.db.ops import edit as edit
     from flue_py.db.ops import ledger as ledger
     from flue_py.db.ops import read as read
-    from flue_py.db.ops import redact as redact
     from flue_py.db.ops import seals as seals
     from flue_py.db.ops import sessions as sessions
     from flue_py.db.ops import transfer as transfer
     from flue_py.db.ops import verify as verify
 __all__ = [
-    "append", "base", "delete", "documents", "edit", "ledger", "read", "redact", "seals", "sessions", "transfer",
+    "append", "base", "delete", "documents", "edit", "ledger", "read", "seals", "sessions", "transfer",
     "verify",
 ]  # fmt: skip
 __getattr__ = lazy_modules(__name__)

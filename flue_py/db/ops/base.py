@@ -423,6 +423,20 @@ def changed_columns(state: SessionState) -> dict[str, object]:
     return dict(zip(_CHANGED, _changed(state), strict=True))
 
 
+KEYS_OF_TREE = sql.statement(tuple[int])("SELECT s.session_key FROM sessions s WHERE s.tree_id = :tree_id")
+
+
+def lock_tree(tx: Transaction, tree_id: int) -> set[int]:
+    """Keep others from writing to the sessions of a tree, and return their keys."""
+    locked: set[int] = set()
+    # A fork is made by who has locked its source, so that none is missing once nothing is new.
+    while new := {key for (key,) in tx.rows(KEYS_OF_TREE, tree_id=tree_id)} - locked:
+        locked |= new
+        tx.lock_sessions(locked)
+    tx.states.clear()
+    return locked
+
+
 def see_entry(tx: Transaction, state: SessionState, entry_id: str) -> Position:
     """Return the place of an entry that the session sees. Raises `EntryNotFound` for any other."""
     position = find_visible(tx, state, entry_id)

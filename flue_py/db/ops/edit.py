@@ -1,9 +1,11 @@
-"""Changes of a session beside its history: title, metadata, labels, pins. Each is written down with the old value."""
+"""Changes of a session beside its history, its log, navigation, and several operations in one transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -13,17 +15,52 @@ from flue_py.core.entries import NewEntry, leaving
 from flue_py.core.json import to_json
 from flue_py.core.kinds import SHOWN_KINDS, message_text
 from flue_py.core.ledger import EditRow, MoveRow
-from flue_py.core.operations import Navigate, SetLabel, SetPin, UpdateSession
+from flue_py.core.operations import (
+    AppendEntries,
+    Committed,
+    CreateSession,
+    CreateTask,
+    DeleteTree,
+    EndTask,
+    ForkSession,
+    Left,
+    LinkTask,
+    MoveLeaf,
+    Navigate,
+    OnSession,
+    Operation,
+    Outcome,
+    Redo,
+    SetLabel,
+    SetPin,
+    Undo,
+    UpdateSession,
+    content_of,
+    named,
+    renamed,
+    sessions_named,
+)
+from flue_py.core.sessions import Appended, Deletion, Moved, Navigated, Seen, SessionInfo, is_storable
 from flue_py.db import sql
 from flue_py.db.ops import base, ledger
-from flue_py.db.ops.append import EntryBatch
+from flue_py.db.ops.append import EntryBatch, appended_of, plan_append, told_of
+from flue_py.db.ops.delete import delete_tree
 from flue_py.db.ops.read import get_entry, group_of, latest_compaction
 from flue_py.db.ops.seals import change_calls, read_rows_of_log, renew_heads
-from flue_py.db.ops.sessions import require_session, write_edits
+from flue_py.db.ops.sessions import (
+    create_session,
+    create_task,
+    end_task,
+    link_task,
+    plan_fork,
+    replayed_session,
+    require_session,
+    write_edits,
+)
 from flue_py.db.payloads import decode_payload
-from flue_py.db.runner import Nothing, SessionState, Sources, Transaction
+from flue_py.db.runner import Nothing, SessionState, Sources, Transaction, written
 from flue_py.db.sql import StoredEntry, statement
-from flue_py.errors import EntryNotFound, InvalidArgument, SessionExists
+from flue_py.errors import EntryNotFound, FlueError, InvalidArgument, RevisionConflict, SessionExists, SessionNotFound
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Changes of a session beside its history: title, metadata, labels, pins. Each is written down with what was before.
@@ -80,7 +117,6 @@ def adopt_session(tx: Transaction, sources: Sources, session_id: str, scope: str
 
 
 UPDATE_TITLE = statement(Nothing)("UPDATE sessions SET title = :title WHERE session_key = :session_key")
-UPDATE_AUTO_TITLE = statement(Nothing)("UPDATE sessions SET auto_title = :auto_title WHERE session_key = :session_key")
 UPDATE_METADATA = statement(Nothing)("UPDATE sessions SET metadata = :metadata WHERE session_key = :session_key")
 
 
@@ -88,7 +124,7 @@ def _write_row_value(tx: Transaction, state: SessionState, edit: sessions.Edit) 
     if edit.what == "title":
         tx.run(UPDATE_TITLE, session_key=state.key, title=edit.after)
     elif edit.what == "auto_title":
-        tx.run(UPDATE_AUTO_TITLE, session_key=state.key, auto_title=edit.after)
+        tx.run(sql.UPDATE_AUTO_TITLE, session_key=state.key, auto_title=edit.after)
     elif edit.what == "metadata":
         tx.run(UPDATE_METADATA, session_key=state.key, metadata=edit.after or "{}")
     else:
@@ -380,3 +416,245 @@ def navigate(
         set_label(tx, sources, SetLabel(session_id, target, label, note=note))
         revision = base.read_state(tx, session_id).revision
     return sessions.Navigated(state.leaf, summary_id or to, revision, summary_id)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Several operations in one transaction: all of them, or none.
+
+_OPERATION = "atomic"
+_TOLD_OF_APPEND = 6
+
+
+def atomic(
+    tx: Transaction, sources: Sources, operations: Sequence[Operation], idempotency_key: str | None
+) -> Committed:
+    """Do operations one after the other (see `Backend.atomic`)."""
+    tx.lock_named(sessions_named(operations))
+    remembered = None if idempotency_key is None else _Remembered(operations, idempotency_key)
+    if remembered is not None and (outcomes := remembered.first(tx)) is not None:
+        return Committed(outcomes, _left(tx, _touched(operations, outcomes)), replayed=True)
+    batch = _Batch(tx, sources, operations)
+    for number, operation in enumerate(operations):
+        try:
+            batch.do(operation)
+        except FlueError as error:
+            error.operation = number
+            error.add_note(f"operation {number + 1} of {len(operations)}: {named(operation)}; none of them was done")
+            raise
+    if remembered is not None:
+        remembered.remember(tx, batch.outcomes)
+    return Committed(tuple(batch.outcomes), _left(tx, _touched(batch.done, batch.outcomes)))
+
+
+def perform(tx: Transaction, sources: Sources, operation: Operation) -> Outcome:
+    """Do one operation, for which nothing has to be remembered."""
+    batch = _Batch(tx, sources, ())
+    batch.do(operation)
+    return batch.outcomes[0]
+
+
+def recall_atomic(
+    tx: Transaction, operations: Sequence[Operation], idempotency_key: str
+) -> list[Appended | None] | None:
+    """Return the first results of the appends of a batch (see `Backend.recall_atomic`)."""
+    names = sessions_named(operations)
+    if not names or not is_storable(idempotency_key):
+        return None
+    state = _state(tx, names[0])
+    row = tx.first(sql.REQUEST, session_key=state.key, idempotency_key=idempotency_key)
+    kind, _, result = row or ("", b"", "")
+    stored = json.loads(result) if kind == _OPERATION else []
+    if len(stored) != len(operations):
+        return None
+    both = zip(operations, stored, strict=True)
+    # Another batch of as many operations may have had the key, which `atomic` says.
+    return [
+        appended_of(item) if isinstance(operation, AppendEntries) and _is_append(item) else None
+        for operation, item in both
+    ]
+
+
+def _is_append(stored: object) -> bool:
+    return isinstance(stored, list) and len(stored) == _TOLD_OF_APPEND
+
+
+def _state(tx: Transaction, session_id: str) -> SessionState:
+    """Return a session, and keep it for the next operation."""
+    state = tx.states[session_id] = base.read_state(tx, session_id)
+    return state
+
+
+def _touched(operations: Sequence[Operation], outcomes: Sequence[Outcome]) -> list[str]:
+    """Return the ids of the sessions that operations named or made."""
+    names: dict[str, None] = {}
+    for operation, outcome in zip(operations, outcomes, strict=True):
+        if not isinstance(operation, CreateSession):
+            names[str(operation.session_id)] = None
+        if isinstance(outcome, SessionInfo):
+            names[outcome.id] = None
+    return list(names)
+
+
+def _left(tx: Transaction, session_ids: Sequence[str]) -> dict[str, Left]:
+    """Return those of the sessions that are still there as they are now."""
+    links = {}
+    for session_id in session_ids:
+        with suppress(SessionNotFound):
+            state = _state(tx, session_id)
+            links[session_id] = Left(state.leaf, state.revision)
+    return links
+
+
+FUNCTIONS: dict[type[OnSession], Callable[[Transaction, Sources, Any], Outcome]] = {
+    CreateTask: create_task,
+    LinkTask: link_task,
+    EndTask: end_task,
+    MoveLeaf: base.move,
+    Navigate: go_to,
+    Undo: base.undo,
+    Redo: base.redo,
+    UpdateSession: update_session,
+    SetLabel: set_label,
+    SetPin: set_pin,
+}
+
+
+class _Batch:
+    """Operations under way in one transaction."""
+
+    def __init__(self, tx: Transaction, sources: Sources, operations: Sequence[Operation]) -> None:
+        self._tx = tx
+        self._sources = sources
+        # The operations as they were done, and what they came to.
+        self.done: list[Operation] = []
+        self.outcomes: list[Outcome] = []
+        # The sessions whose revision is compared, with the one before the batch.
+        self._began: dict[str, int] = {}
+        for operation in operations:
+            if not isinstance(operation, CreateSession) and _expects_revision(operation):
+                with suppress(SessionNotFound):
+                    self._began[operation.session_id] = _state(tx, operation.session_id).revision
+        # Of ids that were brought along, those that a retry has in their place.
+        self._names: dict[str, str] = {}
+
+    def do(self, operation: Operation) -> None:
+        """Do one more operation."""
+        operation = renamed(operation, self._names)
+        if isinstance(operation, CreateSession):
+            new = replace(operation.new, id=operation.session_made)
+            outcome: Outcome = create_session(self._tx, self._sources, new)
+        else:
+            outcome = self._compared(operation) if _expects_revision(operation) else self._do(operation)
+        self._note_names(operation, outcome)
+        self.done.append(operation)
+        self.outcomes.append(outcome)
+
+    def _do(self, operation: OnSession) -> Outcome:
+        tx, sources, session, expected = self._tx, self._sources, operation.session_id, operation.expected
+        match operation:
+            case AppendEntries(entries=entries, on_conflict=on_conflict, idempotency_key=key):
+                return written(tx, plan_append(tx, sources, session, entries, expected, on_conflict, key))
+            case ForkSession(at=at, new=new, scope=scope, idempotency_key=key, drawn_id=drawn):
+                return written(tx, plan_fork(tx, sources, session, at, new, expected, key, scope, drawn))
+            case DeleteTree(scope=scope):
+                return delete_tree(tx, sources, session, scope, expected, dry_run=False)
+        return FUNCTIONS[type(operation)](tx, sources, operation)
+
+    def _compared(self, operation: OnSession) -> Outcome:
+        """Do an operation that expects a revision: the one before the batch, whose own changes are no conflict."""
+        began = self._began.get(operation.session_id)
+        seen = operation.expected
+        if began is None or not isinstance(seen, Seen) or seen.revision is None:
+            return self._do(operation)
+        done = _state(self._tx, operation.session_id).revision - began
+        if not done:
+            return self._do(operation)
+        try:
+            return self._do(replace(operation, expected=replace(seen, revision=seen.revision + done)))
+        except RevisionConflict:
+            raise RevisionConflict(str(operation.session_id), seen.revision, began) from None
+
+    def _note_names(self, operation: Operation, outcome: Outcome) -> None:
+        """Note the ids that a retry has in place of those that an operation brought along."""
+        if isinstance(operation, AppendEntries) and isinstance(outcome, Appended) and outcome.replayed:
+            ids = zip(operation.entries, outcome.entry_ids, strict=True)
+            self._names.update({entry.id: there for entry, there in ids if entry.id is not None})
+        elif isinstance(operation, (ForkSession, CreateTask)) and isinstance(outcome, SessionInfo):
+            brought = operation.session_made or outcome.id
+            if brought != outcome.id:
+                self._names[brought] = outcome.id
+
+
+def _expects_revision(operation: OnSession) -> bool:
+    return isinstance(operation.expected, Seen) and operation.expected.revision is not None
+
+
+class _Remembered:
+    """A batch with an idempotency key, which belongs to the first session that it names and does not make itself."""
+
+    def __init__(self, operations: Sequence[Operation], idempotency_key: str) -> None:
+        names = sessions_named(operations)
+        if not names:
+            raise InvalidArgument(
+                "idempotency_key: these operations name no session that is there already, which the key would belong "
+                "to; leave it out, and give the new session a key of its own"
+            )
+        self._operations = operations
+        self._key = idempotency_key
+        self._session_id = names[0]
+        self._digest = base.content_digest(content_of(operations))
+
+    def first(self, tx: Transaction) -> tuple[Outcome, ...] | None:
+        """Return the results of the first try; None if this is it."""
+        state = _state(tx, self._session_id)
+        stored = base.replayed_result(tx, state, self._key, _OPERATION, self._digest)
+        if stored is None:
+            return None
+        pairs = zip(self._operations, json.loads(stored), strict=True)
+        return tuple(_outcome(tx, operation, item) for operation, item in pairs)
+
+    def remember(self, tx: Transaction, outcomes: Sequence[Outcome]) -> None:
+        """Write down its results, unless its session has gone along with it."""
+        deleted_ids = {name for outcome in outcomes if isinstance(outcome, Deletion) for name in outcome.session_ids}
+        if self._session_id not in deleted_ids:
+            state = _state(tx, self._session_id)
+            results = [_told(outcome) for outcome in outcomes]
+            base.remember_result(tx, state, self._key, _OPERATION, self._digest, results)
+
+
+def _told(outcome: Outcome) -> object:
+    """Return an outcome as it is written down."""
+    if isinstance(outcome, Appended):
+        return told_of(outcome)
+    if isinstance(outcome, SessionInfo):
+        return outcome.id
+    if isinstance(outcome, Moved):
+        return [outcome.from_id, outcome.to_id, outcome.revision, outcome.reason]
+    if isinstance(outcome, Navigated):
+        return [outcome.from_id, outcome.to_id, outcome.revision, outcome.summary_id, outcome.draft]
+    if isinstance(outcome, Deletion):
+        return [outcome.session_ids, outcome.missing_ids, outcome.entries_deleted, outcome.entries_kept, outcome.links]
+    return outcome
+
+
+def _outcome(tx: Transaction, operation: Operation, stored: Any) -> Outcome:  # noqa: ANN401 - what JSON held
+    """Return an outcome as it was written down."""
+    outcome: Outcome = None
+    match operation:
+        case AppendEntries():
+            outcome = appended_of(stored)
+        case CreateSession() | ForkSession() | CreateTask():
+            outcome = replayed_session(tx, stored)
+        case UpdateSession() | EndTask():
+            outcome = require_session(tx, stored)
+        case MoveLeaf() | Undo() | Redo():
+            outcome = None if stored is None else replace(Moved(*stored), replayed=True)
+        case Navigate():
+            outcome = Navigated(*stored)
+        case DeleteTree():
+            session_ids, missing_ids, deleted, entries_kept, links = stored
+            followed = tuple((parent, child) for parent, child in links)
+            outcome = Deletion(tuple(session_ids), tuple(missing_ids), deleted, entries_kept, followed)
+        case SetPin():
+            outcome = tuple(stored)
+    return outcome

@@ -17,7 +17,7 @@ from flue_py.core.sessions import Problem, VerifyReport, is_line, is_name, is_st
 from flue_py.core.trees import Lane
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, PAID_COLUMNS, TOTAL_COLUMNS, Paid, UsageTotals, reported_usage
 from flue_py.db import sql
-from flue_py.db.ops.base import Cuts, blob_data
+from flue_py.db.ops.base import Cuts, blob_data, lock_tree
 from flue_py.db.ops.documents import ALL_DOCUMENTS, described, gaps, is_sealed
 from flue_py.db.ops.seals import (
     HEADS_OF_KEYS,
@@ -685,7 +685,6 @@ LANES_OF_TREE = statement(Lane)(
     "SELECT l.tree_id, l.lane_id, l.owner_key, l.parent_lane, CAST(l.fork_depth AS BIGINT) FROM lanes l"
     " WHERE l.tree_id = :tree_id ORDER BY l.fork_depth, l.lane_id"
 )
-KEYS_OF_TREE = statement(tuple[int])("SELECT s.session_key FROM sessions s WHERE s.tree_id = :tree_id")
 
 
 LEAVES = statement(tuple[int])(
@@ -755,17 +754,6 @@ def _with_new_heads(tx: Transaction, keys: Collection[int], change: Callable[[],
     now = tx.rows(HEADS_OF_KEYS, keys=json.dumps([*keys]))
     put_seams(tx, ((head.value, were[head.session_id]) for head in now))
     return result
-
-
-def lock_tree(tx: Transaction, tree_id: int) -> set[int]:
-    """Keep others from writing to the sessions of a tree, and return their keys."""
-    locked: set[int] = set()
-    # A fork is made by who has locked its source, so that none is missing once nothing is new.
-    while new := {key for (key,) in tx.rows(KEYS_OF_TREE, tree_id=tree_id)} - locked:
-        locked |= new
-        tx.lock_sessions(locked)
-    tx.states.clear()
-    return locked
 
 
 _Page: TypeAlias = list[tuple[sql.StoredEntry, bytes, int]]
