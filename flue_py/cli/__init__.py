@@ -97,7 +97,7 @@ SECTIONS = {
         "completion": "Print the script for completion in a shell.",
     },
 }
-"""The commands by section, with their lines in the overview. Each section is a module of this package."""
+"""The commands by section, with their lines in the overview. Each section is in a module of this package."""
 
 READING = frozenset({*SECTIONS["Read sessions"], "export", "report", "resume"})
 """The commands before which files may be imported."""
@@ -105,10 +105,10 @@ READING = frozenset({*SECTIONS["Read sessions"], "export", "report", "resume"})
 MODULES = {
     "Import and export": "transfer",
     "Read sessions": "read",
-    "Serve": "serve",
+    "Serve": "agents",
     "Run agents": "agents",
     "Write": "write",
-    "Branch and go back": "branch",
+    "Branch and go back": "write",
     "Compact": "compact",
     "Mark entries, set budgets, remember": "marks",
     "Manage the database": "manage",

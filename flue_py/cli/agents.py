@@ -1,4 +1,4 @@
-"""The commands that run agents. The table of all commands is in `flue_py.cli`."""
+"""The commands that run agents, and serve a store to others. The table of all commands is in `flue_py.cli`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import secrets
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +20,7 @@ import click
 from flue_py.agents.conversation import REPLAYED_TURNS
 from flue_py.cli import command as cli
 from flue_py.cli.command import Answer
-from flue_py.cli.main import Place, absolute
+from flue_py.cli.main import Place, absolute, in_commands, key_in, on_one_line
 from flue_py.core.json import JsonObject
 from flue_py.core.sessions import SessionInfo
 from flue_py.db.files import make_private_folder, write_private, write_whole
@@ -27,6 +28,7 @@ from flue_py.errors import FlueError, InvalidArgument, MissingExtra, SessionNotF
 from flue_py.lazy import lazy_module
 from flue_py.render.lines import Line, counted, one_line
 from flue_py.render.views import bill_lines
+from flue_py.server.listener import checked_address
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.system import in_full, read_whole
@@ -36,17 +38,21 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
     from flue_py import models
+    from flue_py import server as servers
     from flue_py.agents import config as configs
     from flue_py.agents import defaults, journal
     from flue_py.agents import run as runs
     from flue_py.agents.config import RunConfig
     from flue_py.agents.run import RunReport
+    from flue_py.server import mcp as tools
 else:
     models = lazy_module("flue_py.models")
     configs = lazy_module("flue_py.agents.config")
     defaults = lazy_module("flue_py.agents.defaults")
     journal = lazy_module("flue_py.agents.journal")
     runs = lazy_module("flue_py.agents.run")
+    servers = lazy_module("flue_py.server")
+    tools = lazy_module("flue_py.server.mcp")
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The repl command.
@@ -341,3 +347,70 @@ def _summary(report: RunReport, chart: str | None) -> Sequence[Line]:
     lines += bill_lines(report.usage, ("agent",))
     lines += [((f"✗ {name}: {why}", "yellow"),) for name, why in report.failed_contracts]
     return lines if chart is None else [*lines, ((f"Context viz → {chart}", ""),)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The commands serve and mcp.
+
+
+@cli.command(json=False)
+@click.option("--http", "address", metavar="[HOST:]PORT", default="8765", help="By default 8765; port 0 is a free one.")
+@click.option("--token-file", metavar="FILE", help="A file of tokens, one a line: TOKEN, or TOKEN SCOPE.")
+@click.option(
+    "--allow-host", "hosts", metavar="NAME", multiple=True, help="A name by which it is called; again for others."
+)
+@click.option("--settings", metavar="FILE", help="Show on pages the requests of agents by these settings (JSON).")
+def serve(place: Place, address: str, token_file: str | None, hosts: tuple[str, ...], settings: str | None) -> Answer:
+    """Answer on HTTP: a page for a browser at /, and sessions, entries, appends, contexts, usage, search and events.
+
+    GET /openapi.json describes what is JSON. Without --token-file it answers this machine alone. A token with a SCOPE
+    sees that scope alone. The URL is printed on stderr. A signal ends it. Needs the extra server: pip install
+    'flue-py[server]'.
+    """
+    cli.require_database(place)
+    servers.serve(
+        cli.opening(place, threads=None),
+        address,
+        token_file=token_file,
+        hosts=hosts,
+        settings=cli.settings_in(settings),
+        tell=cli.tell,
+    )
+    return Answer()
+
+
+@cli.command(json=False)
+@click.option("--http", "address", metavar="[HOST:]PORT", help="Answer on HTTP instead; port 0 is a free one.")
+@click.option("--token-file", metavar="FILE", help="The file with the token that requests on HTTP have to bring.")
+@cli.scope_option
+@click.option("--write", is_flag=True, help="Offer the tool remember, too, which adds a memory.")
+def mcp(place: Place, address: str | None, token_file: str | None, scope: str | None, write: bool) -> Answer:
+    """Let agents search and read sessions, by the Model Context Protocol on standard input and output.
+
+    The tools are search, read, recall, sessions, usage and memories. An answer has 20,000 tokens at most, and says how
+    to read on. Nothing is deleted or replaced. Each call opens the database anew. Needs the extra mcp: pip install
+    'flue-py[mcp]'.
+
+    On HTTP, other machines need --token-file: at least 16 characters, sent as Authorization: Bearer. The URL is
+    printed on stderr. A signal ends it.
+    """
+    cli.refuse(token_file is not None and address is None, "--token-file is for --http")
+    token = None if token_file is None else tools.checked_token(key_in(token_file, "--token-file") or b"")
+    at = None if address is None else checked_address(address, has_token=token is not None)
+
+    server = server_on(place, scope=scope, writes=write)
+    asyncio.run(tools.serve_stdio(server) if at is None else tools.serve_http(server, at, token, cli.tell))
+    return Answer()
+
+
+def server_on(place: Place, *, scope: str | None = None, writes: bool = False) -> tools.Server:
+    """Return a server of the tools on the database that was named."""
+
+    def opening() -> AbstractAsyncContextManager[Store]:
+        cli.require_database(place)
+        return cli.opening(place, threads=None)
+
+    def explain(error: FlueError) -> str:
+        return on_one_line(in_commands(str(error)))
+
+    return tools.make_server(opening, explain, scope=scope, writes=writes)

@@ -1,6 +1,6 @@
 """Servers of a store: the HTTP API (``flue-py serve``, extra ``server``) and tools for agents (`mcp`, extra ``mcp``).
 
-`routes` has the table of routes, `answers` what they answer, `openapi` their description; `app` puts them together.
+`routes` has the table of routes and their description, `answers` the types of answers; `app` puts them together.
 `listener` takes the address.
 """
 

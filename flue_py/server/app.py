@@ -31,8 +31,7 @@ from flue_py.errors import FlueError, InvalidArgument
 from flue_py.render import views
 from flue_py.server import conversations, page
 from flue_py.server.listener import SHORTEST_TOKEN, answer_at
-from flue_py.server.openapi import EVENTS, openapi_document
-from flue_py.server.routes import CONVERSATIONS, ROUTES, Call, Route, etag_of, id_in
+from flue_py.server.routes import CONVERSATIONS, EVENTS, ROUTES, Call, Route, etag_of, id_in, openapi_document
 from flue_py.sessions.store import Looking, Store
 
 if TYPE_CHECKING:

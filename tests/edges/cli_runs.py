@@ -9,17 +9,21 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 
 from flue_py.cli import main
 from tests.formats.pi_files import as_lines, every_type, real_lines
 
 COMMAND = [sys.executable, "-c", "from flue_py.cli import main; main(prog_name='flue-py')"]
+TERMINAL = {"TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
+UNSET = ("NO_COLOR", "FORCE_COLOR", "PAGER")
 REAL_ID = "d703a1a9-1b7b-4fb1-b512-c9738b1fe617"
 
 
@@ -130,28 +134,48 @@ def seen_at_a_terminal(*arguments: str, before: str = "", cwd: Path | None = Non
     ``before`` is Python that its process runs first.
     """
     ours, theirs = pty.openpty()
-    settings = {"TERM": "xterm", "COLUMNS": "80", "LINES": "24", **env}
-    surroundings = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR", "PAGER")}
+    surroundings = {key: value for key, value in os.environ.items() if key not in UNSET}
     try:
         with subprocess.Popen(
             [*COMMAND[:2], f"{before}\n{COMMAND[2]}", *arguments],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
-            env={**surroundings, **settings},
+            env={**surroundings, **TERMINAL, **env},
             cwd=cwd,
         ) as process:
             os.close(theirs)
-            shown = b""
-            try:
-                while part := os.read(ours, 100_000):
-                    shown += part
-            except OSError:  # Linux says so when nobody is left to write
-                pass
+            shown = _shown(ours)
             code = process.wait(60)
     finally:
         os.close(ours)
-    return code, shown.decode()
+    return code, shown
+
+
+def _shown(terminal: int) -> str:
+    """Return what is written to a terminal until nobody is left to write."""
+    shown = b""
+    with suppress(OSError):  # as Linux ends it
+        while part := os.read(terminal, 100_000):
+            shown += part
+    return shown.decode()
+
+
+def seen_here(*arguments: str, cwd: Path, **env: str) -> tuple[int, str]:
+    """Return what `seen_at_a_terminal` does, of a command with a short output, in this process."""
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours) as screen, pytest.MonkeyPatch.context() as patch:
+        with os.fdopen(theirs, "w", encoding="utf-8") as output, os.fdopen(os.dup(theirs)) as typed:
+            for name, stream in (("stdin", typed), ("stdout", output), ("stderr", output)):
+                patch.setattr(sys, name, stream)
+            for name in UNSET:
+                patch.delenv(name, raising=False)
+            for name, value in {**TERMINAL, **env}.items():
+                patch.setenv(name, value)
+            patch.chdir(cwd)
+            with pytest.raises(SystemExit) as ended:
+                main(arguments, prog_name="flue-py")
+        return int(ended.value.code or 0), _shown(screen.fileno())
 
 
 def with_a_bar_at_once(*arguments: str, **env: str) -> tuple[str, str]:

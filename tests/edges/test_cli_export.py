@@ -21,6 +21,7 @@ from tests.formats.pi_files import SESSION_ID, as_lines, every_type, real_lines
 from tests.formats.test_fuseraft import HISTORY, USAGE, checkpoint, snapshot, text, turn
 from tests.formats.test_noumen import boundary, row, said, summary
 from tests.formats.trees import document
+from tests.tables import inputs
 from tests.values import existing
 
 CHAT = [
@@ -228,3 +229,36 @@ def test_python_gets_the_value_and_the_notes(flue: Flue) -> None:
         await raises(EntryNotFound, flue_py.export_session(session, "pi", leaf="nobody"))
 
     in_session(flue, look)
+
+
+# -- the transcript command -------------------------------------------------------------------------------------------
+
+
+def test_a_transcript_is_printed_written_and_continued(flue: Flue, tmp_path: Path) -> None:
+    session = flue.import_every_type()
+    printed = flue.run("export", "markdown", session).stdout
+    assert printed.startswith("# Transcript: ")
+    path = tmp_path / "t.md"
+    report = flue.json("export", "markdown", session, "--output", str(path))
+    assert report["outcome"] == "new"
+    assert path.read_text() == printed
+    assert "is there already" in flue.run("export", "markdown", session, "--output", str(path), code=1).stderr
+    assert "unchanged" in flue.run("export", "markdown", session, "--output", str(path), "--append").stdout
+    assert "new" in flue.run("export", "markdown", session, "--output", str(path), "--overwrite").stdout
+    at_first = flue.run("export", "markdown", session, "--leaf", "u0000001", "--tasks").stdout
+    assert at_first.count("\n## ") == 1
+
+
+@inputs(
+    "options",
+    [
+        ["--append"],
+        ["--overwrite"],
+        ["--json"],
+        ["--output", "x", "--tasks"],
+        ["--output", "x", "--append", "--overwrite"],
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(flue: Flue, options: list[str]) -> None:
+    session = flue.import_every_type()
+    assert "see flue-py export --help" in flue.run("export", "markdown", session, *options, code=2).stderr

@@ -6,17 +6,21 @@ import asyncio
 import os
 import re
 import sqlite3
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import flue_py
 from flue_py.db.schema import FORMAT_VERSION
 from flue_py.render.lines import cells
-from tests.edges.cli_runs import in_own_process, seen_at_a_terminal
+from tests.edges.cli_runs import in_own_process, seen_at_a_terminal, seen_here
 from tests.edges.every_command import HOSTILE
 from tests.edges.test_cli_hostile_content import STYLE, acting
 from tests.migrations.later import AS_LATER, LATER_FORMAT
@@ -24,25 +28,29 @@ from tests.migrations.postgres_catalog import catalog
 from tests.postgres import NewDatabase
 
 ROOT = Path(__file__).parents[2]
-WITHOUT_BROWSER = "import sys; sys.modules['textual'] = None"
-WITH_BROWSER = """
-import importlib.machinery, sys, types
-sys.modules['textual'] = types.ModuleType('textual')
-sys.modules['textual'].__spec__ = importlib.machinery.ModuleSpec('textual', None)
-"""
+WITHOUT_BROWSER = "import sys; sys.modules['textual'] = None\n"
 BEGINNING = [
     "Import your own sessions:  flue-py import auto --discover",
     "See a real one first:      flue-py demo    (all commands: flue-py --help)",
 ]
 
 
-def lines(
-    folder: Path, *arguments: str, code: int = 0, columns: int = 80, before: str = WITHOUT_BROWSER, **env: str
-) -> list[str]:
-    """Return the three lines at a terminal whose working directory is a folder; whatever is there stays as it is."""
+@pytest.fixture(autouse=True)
+def without_browser(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "textual", None)  # type: ignore[arg-type]
+
+
+def lines(folder: Path, *arguments: str, code: int = 0, columns: int = 80, before: str = "", **env: str) -> list[str]:
+    """Return the three lines at a terminal whose working directory is a folder; whatever is there stays as it is.
+
+    With ``before``, Python that is run first, they are those of another process.
+    """
     there = state(folder)
     surroundings = {"HOME": str(folder), "FLUE_PY_DB": "", "COLUMNS": str(columns), **env}
-    ended, seen = seen_at_a_terminal(*arguments, before=before, cwd=folder, **surroundings)
+    if before:
+        ended, seen = seen_at_a_terminal(*arguments, before=before, cwd=folder, **surroundings)
+    else:
+        ended, seen = seen_here(*arguments, cwd=folder, **surroundings)
     assert ended == code, seen
     assert state(folder) == there
     plain = STYLE.sub("", seen).replace("\r\n", "\n")
@@ -145,9 +153,11 @@ def test_with_sessions_it_names_the_last_active_one_and_how_to_look_at_it(tmp_pa
     assert (named.returncode, "Hello" in named.stdout) == (0, True)
 
 
-def test_where_its_extra_is_installed_the_browser_is_named(tmp_path: Path) -> None:
+def test_where_its_extra_is_installed_the_browser_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "textual", ModuleType("textual"))
+    monkeypatch.setattr(sys.modules["textual"], "__spec__", ModuleSpec("textual", None))
     make(tmp_path / "sessions.db", "Only", hours=5, minutes=30)
-    assert lines(tmp_path, "--db", "sessions.db", columns=100, before=WITH_BROWSER) == [
+    assert lines(tmp_path, "--db", "sessions.db", columns=100) == [
         "1 session; last active 5h ago: Only",
         "Look at them:  flue-py --db sessions.db browse",
         "Find words:    flue-py --db sessions.db search WORDS    (all commands: flue-py --help)",
@@ -181,7 +191,7 @@ def test_while_another_program_has_it_open_it_is_read_as_it_is_now(tmp_path: Pat
         async with flue_py.open(tmp_path / "sessions.db", clock=lambda: ahead) as store:
             await store.create_session(title="Being written")
             assert (tmp_path / "sessions.db-wal").stat().st_size
-            return await asyncio.to_thread(lines, tmp_path, FLUE_PY_DB="sessions.db")
+            return await asyncio.to_thread(lines, tmp_path, before=WITHOUT_BROWSER, FLUE_PY_DB="sessions.db")
 
     assert asyncio.run(work())[0] == "1 session; last active 0m ago: Being written"
 
@@ -191,7 +201,7 @@ def test_while_another_program_has_it_open_it_is_read_as_it_is_now(tmp_path: Pat
 
 def test_an_older_format_is_not_upgraded_but_said(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     make(tmp_path / "old.db", "x")
-    before = WITHOUT_BROWSER + "\n" + AS_LATER.format(str(tmp_path_factory.mktemp("later") / "migrations"))
+    before = WITHOUT_BROWSER + AS_LATER.format(str(tmp_path_factory.mktemp("later") / "migrations"))
     assert lines(tmp_path, "--db", "old.db", before=before, PYTHONPATH=str(ROOT)) == [
         f"old.db has format {FORMAT_VERSION}, and this flue-py works on format {LATER_FORMAT}.",
         "Upgrade it:    flue-py --db old.db migrate",
@@ -199,17 +209,10 @@ def test_an_older_format_is_not_upgraded_but_said(tmp_path: Path, tmp_path_facto
     ]
 
 
-def newer(path: Path) -> None:
+def of_format(number: int, path: Path) -> None:
     make(path, "x")
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE flue_store SET value = 99 WHERE name = 'format'")
-        connection.commit()
-
-
-def unreleased(path: Path) -> None:
-    make(path, "x")
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE flue_store SET value = 1 WHERE name = 'format'")
+        connection.execute("UPDATE flue_store SET value = ? WHERE name = 'format'", (number,))
         connection.commit()
 
 
@@ -222,8 +225,12 @@ def damaged(path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "what", "advice"),
     [
-        (newer, f"x.db has format 99, this flue_py reads up to {FORMAT_VERSION}", "Upgrade flue_py"),
-        (unreleased, "x.db has format 1, which only versions before the first release made", "Export its sessions"),
+        (partial(of_format, 99), f"x.db has format 99, this flue_py reads up to {FORMAT_VERSION}", "Upgrade flue_py"),
+        (
+            partial(of_format, 1),
+            "x.db has format 1, which only versions before the first release made",
+            "Export its sessions",
+        ),
         (damaged, "x.db is damaged (", "Restore a backup, or run flue-py salvage"),
         (lambda path: path.write_text("a text"), "x.db is not a SQLite database", "Name another file"),
         (Path.mkdir, "'x.db' cannot be read: it is a directory", "Name another database with --db, or FLUE_PY_DB"),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +18,7 @@ import pytest
 import flue_py
 from flue_py.cli import FORMER, main
 from flue_py.cli import command as choosing
+from flue_py.cli import command as progress
 from flue_py.cli.main import CODES, INTERRUPTED, NOT_FOUND, READER_GONE
 from flue_py.cli.manage import SOMETHING_LOST
 from tests.edges.cli_runs import COMMAND, Flue, runner, seen_at_a_terminal
@@ -189,12 +194,12 @@ PLAIN = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in 
 
 
 @pytest.mark.parametrize("surroundings", first(1, [{}, {"PYTHONUNBUFFERED": "1"}]), ids=str)
-@inputs("arguments", [["tree"], ["show", "--json"], ["export", "pi"], ["--help"], ["completion", "bash"]])
+@inputs("arguments", [["tree"], ["export", "pi"], ["--help"]])
 def test_an_output_that_is_full_is_one_line_of_error(
     flue: Flue, arguments: list[str], surroundings: dict[str, str]
 ) -> None:
     session = flue.import_every_type()
-    named = {"tree": [session], "show": [session], "export": [session]}
+    named = {"tree": [session], "export": [session]}
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             [*COMMAND, "--db", str(flue.database), *arguments, *named.get(arguments[0], [])],
@@ -210,7 +215,7 @@ def test_an_output_that_is_full_is_one_line_of_error(
 
 def test_where_not_even_the_error_can_be_written_the_exit_code_says_so(flue: Flue) -> None:
     flue.import_every_type()
-    for arguments in (["sessions"], ["tree", "nobody"], ["--help"]):
+    for arguments in (["sessions"], ["tree", "nobody"]):
         with Path("/dev/full").open("wb") as full:
             done = subprocess.run(
                 [*COMMAND, "--db", str(flue.database), *arguments],
@@ -272,3 +277,85 @@ def test_the_exit_codes_are_those_of_the_page(flue: Flue) -> None:
     assert not flue.json("redo", session)["moved"]  # nothing to do is no error
     flue.run("tree", "nobody", code=NOT_FOUND)
     flue.run("log", code=2)
+
+
+# -- bars on stderr ---------------------------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class HeldTimer:
+    """A timer whose time comes when the test says so."""
+
+    made: list[HeldTimer] = []  # noqa: RUF012 - emptied by the fixture
+
+    def __init__(self, seconds: float, function: Callable[[], None]) -> None:
+        self.seconds, self.function, self.daemon = seconds, function, False
+        self.made.append(self)
+
+    def start(self) -> None:
+        return
+
+    def cancel(self) -> None:
+        return
+
+
+def terminal(monkeypatch: pytest.MonkeyPatch, term: str = "xterm") -> Terminal:
+    """Put a terminal in the place of stderr. (No fixture: pytest puts its own there after fixtures are made.)"""
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stderr", shown)
+    monkeypatch.setattr(threading, "Timer", HeldTimer)
+    monkeypatch.setattr(HeldTimer, "made", [])
+    monkeypatch.setenv("TERM", term)
+    return shown
+
+
+def test_nothing_is_shown_of_what_is_over_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = terminal(monkeypatch)
+    with progress.progress_bar("working", "steps") as tell:
+        tell(1, 2)
+    (timer,) = HeldTimer.made
+    assert timer.seconds == 1
+    timer.function()
+    assert shown.getvalue() == ""
+
+
+def test_a_bar_that_appears_late_knows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    stderr = terminal(monkeypatch)
+    with progress.progress_bar("working", "steps") as tell:
+        tell(3, 7, "still working")
+        HeldTimer.made[0].function()
+        tell(4, 7)
+    shown = stderr.getvalue()
+    assert "still working" in shown
+    assert "4/7" in shown
+
+
+@pytest.mark.parametrize("term", ["dumb", "unknown"])
+def test_a_terminal_that_cannot_go_back_shows_no_bar(term: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = terminal(monkeypatch, term)
+    with progress.progress_bar("working") as tell:
+        tell(1, 2)
+    assert (HeldTimer.made, shown.getvalue()) == ([], "")
+
+
+def test_long_commands_have_a_bar_and_none_in_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flue = Flue(tmp_path)
+    session = flue.import_every_type()
+    commands = {
+        "verifying": ["verify"],
+        "backing up": ["backup", str(tmp_path / "backup.db"), "--overwrite"],
+        "reading": ["tree", session],
+        "deleting": ["rm", session, "--yes"],
+    }
+    assert {flue.run(*arguments, "--json").stderr for arguments in commands.values()} == {""}
+    flue.import_every_type("--again")
+    monkeypatch.setattr(progress, "is_animated", lambda: True)
+    monkeypatch.setattr(progress, "DELAY", 0)
+    for word, arguments in commands.items():
+        result = flue.run(*arguments, "--json")
+        assert word in result.stderr
+        assert json.loads(result.stdout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from math import inf, nan
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import flue_py
+from flue_py import errors
 from flue_py.core.context import ContextEntry, synthetic_message
 from flue_py.core.entries import NewEntry
 from flue_py.core.json import decode_json, encode_json
@@ -23,6 +25,8 @@ from flue_py.core.usage import read_usage
 from flue_py.errors import CorruptStore, InvalidEntry
 from tests.checks import raises
 from tests.fuzz import hostile
+from tests.fuzz.hostile import REFUSED, check_refusal, note_refusal
+from tests.fuzz.refusals import BECAME, MAY_BECOME
 from tests.strategies import hostile_json, hostile_messages, hostile_texts, usages
 from tests.tables import inputs
 from tests.values import existing
@@ -294,3 +298,25 @@ async def test_fifty_megabytes_of_text_are_kept_and_more_than_the_limit_is_refus
         hostile.check_refusal(caught.value)
         assert await session.refresh() == before
         assert existing(await session.get_entry(entry_id)).fields["content"] == text
+
+
+# -- what is noted of refused inputs ----------------------------------------------------------------------------------
+
+
+@inputs("error", [OSError, RuntimeError, MemoryError, AttributeError, ValueError, TypeError, KeyError])
+def test_an_error_that_is_not_ours_is_no_refusal(error: type[Exception]) -> None:
+    for note in (note_refusal, check_refusal):
+        with pytest.raises(AssertionError, match=error.__name__):
+            note(error("something went wrong"))
+    with pytest.raises(AssertionError, match="Mine"):
+        note_refusal(type("Mine", (flue_py.FlueError,), {})())
+    assert not REFUSED
+
+
+def test_what_refused_inputs_become_is_told_of_tests_and_errors_that_there_are() -> None:
+    source = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+    named = {*BECAME, *MAY_BECOME}
+    # Behind the name stands the case, where a test has several.
+    assert [name for name in sorted(named) if f"def {name.partition('[')[0]}(" not in source] == []
+    became = set().union(*BECAME.values(), *MAY_BECOME.values())
+    assert {name for name in became if not hasattr(errors, name)} == set()

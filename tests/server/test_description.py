@@ -14,7 +14,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.checks import CHECKS, load_all_checks
 
-from flue_py.server.openapi import EVENTS
+from flue_py.server.routes import EVENTS
 from tests.server.serving import TOKENS, Server
 
 # Texts may be refused for more reasons than a schema can say, such as a cursor that no page gave.

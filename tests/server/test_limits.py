@@ -1,6 +1,8 @@
-"""The limits of requests: each is an error that says what to do, and nothing is changed."""
+"""The limits of requests: each is an error that says what to do, and nothing is changed; and the socket of a server."""
 
 from __future__ import annotations
+
+import socket
 
 import pytest
 
@@ -10,9 +12,12 @@ needs("server", "starlette", "uvicorn", "httpx")
 
 import anyio
 import httpx
+import uvicorn
+from starlette.applications import Starlette
 
 import flue_py
 from flue_py.server.app import ServerLimits, make_app
+from flue_py.server.listener import answer_at
 from tests.tables import inputs
 
 
@@ -37,3 +42,17 @@ async def test_what_is_over_a_limit_is_refused(
         assert (answer.status_code, answer.headers.get("retry-after")) == (status, "1" if status == 503 else None)
         assert answer.json().get("error", answer.json())["code"] == code
         assert [info.id for info in (await store.list_sessions()).sessions] == ["s1"]
+
+
+async def test_an_answer_in_two_parts_waits_for_no_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:
+    urls: list[str] = []
+    options: list[int] = []
+
+    async def serve(_: uvicorn.Server, sockets: list[socket.socket]) -> None:
+        with socket.create_connection(sockets[0].getsockname()), sockets[0].accept()[0] as connection:
+            options.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    monkeypatch.setattr(uvicorn.Server, "serve", serve)
+    await answer_at(("127.0.0.1", 0), lambda host, port: Starlette(), urls.append)
+    assert [bool(option) for option in options] == [True]
+    assert urls[0].startswith("http://127.0.0.1:")

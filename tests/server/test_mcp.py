@@ -20,8 +20,8 @@ import pytest
 from msgspec.structs import replace
 
 import flue_py
+from flue_py.cli.agents import server_on
 from flue_py.cli.main import Place
-from flue_py.cli.serve import server_on
 from flue_py.context.tokens import count_text_tokens
 from flue_py.server.mcp import MOST_TOKENS, make_server
 from tests.adapters.needed import needs

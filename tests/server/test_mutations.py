@@ -20,9 +20,8 @@ import httpx
 import flue_py
 from flue_py.server.app import ServerLimits, make_app
 from flue_py.server.conversations import ROUTES as CONVERSATIONS
-from flue_py.server.openapi import EVENTS
 from flue_py.server.page import DATA, PAGES
-from flue_py.server.routes import ROUTES
+from flue_py.server.routes import EVENTS, ROUTES
 
 ODD: list[Any] = [
     None, True, -1, 0, 2**63, 10**30, 1e308, "", "\0", "\ud800", "a" * 70_000, "../..", "é\u202e", [], {}, [[[]]],
