@@ -1,4 +1,4 @@
-"""The tables and lists of docs/comparison.md, and of the README, made of the programs that show them.
+"""The list of docs/comparison.md and the table of the README, made of the programs that show them.
 
 python -m benchmarks.peers.claims.page
 """
@@ -97,9 +97,8 @@ def written(text: str, name: str, made: str) -> str:
 
 def pages() -> dict[Path, str]:
     """Return the pages as they should be."""
-    page = written(PAGE.read_text(encoding="utf-8"), "verdicts", table())
     return {
-        PAGE: written(page, "claims", limits()),
+        PAGE: written(PAGE.read_text(encoding="utf-8"), "claims", limits()),
         README: written(README.read_text(encoding="utf-8"), "verdicts", table()),
     }
 
