@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import Literal, Protocol, TypeAlias, TypeGuard
+from typing import Literal, Protocol, TypeAlias
 
 from msgspec.structs import replace
 
@@ -23,7 +23,7 @@ from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import ASSISTANT, COMPACTION, MESSAGE, SYSTEM, TOOL_RESULT, USER, string_field
 from flue_py.core.usage import agent_of
 from flue_py.errors import InvalidArgument, shown
-from flue_py.providers.base import listed
+from flue_py.providers.base import is_part, listed
 from flue_py.providers.openai_chat import parts_of
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -263,11 +263,6 @@ def text_parts(message: Mapping[str, JsonValue]) -> list[str]:
         return [content]
     parts = content if isinstance(content, list) else ()
     return [text for part in parts if isinstance(text := part_text(part), str)]
-
-
-def is_part(part: JsonValue, kind: str) -> TypeGuard[JsonObject]:
-    """Return whether a part of a content is of a kind: ``text``, ``thinking`` or ``toolCall``."""
-    return isinstance(part, dict) and part.get("type") == kind
 
 
 def part_text(part: JsonValue) -> JsonValue:

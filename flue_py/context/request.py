@@ -23,7 +23,6 @@ from flue_py.context.pipeline import (
     Step,
     StepReport,
     View,
-    is_part,
     run_steps,
     tool_uses,
     with_text,
@@ -46,7 +45,7 @@ from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, Selecti
 from flue_py.core.model import Model, ModelReply, ModelRequest
 from flue_py.errors import ContextOverflow, InvalidArgument, shown
 from flue_py.providers.anthropic import applied_edits
-from flue_py.providers.base import Broken, Leftovers, Repair, listed
+from flue_py.providers.base import Broken, Leftovers, Repair, is_part, listed
 from flue_py.providers.lists import Said, said_of
 from flue_py.providers.request import (
     CacheMarks,

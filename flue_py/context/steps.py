@@ -27,7 +27,7 @@ from flue_py.core.json import Frozen, JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import CUSTOM_MESSAGE
 from flue_py.core.kinds import is_signed as kinds_is_signed
 from flue_py.core.usage import outcome_of
-from flue_py.providers.base import listed, result_message
+from flue_py.providers.base import is_part, listed, result_message
 from flue_py.providers.openai_chat import parts_of
 
 Settings = TypeVarTuple("Settings")
@@ -361,7 +361,7 @@ def intermediate(items: Sequence[Item], view: View, text_chars: int, argument_ch
             # A note that is longer than the argument frees nothing.
             least = max(argument_chars, len(_argument_note(argument_chars) + note))
             for place, part in enumerate(parts):
-                if pipeline.is_part(part, "toolCall"):
+                if is_part(part, "toolCall"):
                     fewer = pipeline.with_arguments(
                         answer, place, lambda value: _argument_note(len(value)) + note, longer_than=least
                     )
@@ -374,7 +374,7 @@ def intermediate(items: Sequence[Item], view: View, text_chars: int, argument_ch
 def _cut_part(part: JsonValue, limit: int, note: str) -> JsonValue:
     """Return a part with its text, or its unsigned reasoning, cut after so many characters; 0 is no limit."""
     for field, omitted in (("text", "[text omitted]"), ("thinking", "[reasoning omitted]")):
-        if limit and pipeline.is_part(part, field) and not (field == "thinking" and pipeline.is_signed(part)):
+        if limit and is_part(part, field) and not (field == "thinking" and pipeline.is_signed(part)):
             text = part.get(field)
             if isinstance(text, str) and len(text) > limit + len(omitted + note):
                 return {**pipeline.unsigned(part), field: text[:limit] + omitted + note}
@@ -597,7 +597,7 @@ def _missing(call_id: str, part: JsonObject) -> JsonObject:
 def _says_nothing(item: Item) -> bool:
     """Return whether a message is an answer of reasoning alone, or of white space."""
     parts = listed(item.message.get("content"))
-    if item.is_answer and parts and all(pipeline.is_part(part, "thinking") for part in parts):
+    if item.is_answer and parts and all(is_part(part, "thinking") for part in parts):
         return True
     if not (item.is_user or item.is_answer) or item.calls:
         return False
@@ -631,7 +631,7 @@ def _can_merge(first: Item, second: Item) -> bool:
 
 def _is_reasoned(item: Item) -> bool:
     parts = listed(item.message.get("content"))
-    return kinds_is_signed(item.message) or any(pipeline.is_part(part, "thinking") for part in parts)
+    return kinds_is_signed(item.message) or any(is_part(part, "thinking") for part in parts)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from binascii import Error
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias, TypeGuard
 
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
@@ -31,6 +31,11 @@ def fields_of(value: JsonValue) -> JsonObject:
 def listed(value: JsonValue) -> list[JsonValue]:
     """Return a list; an empty one for any other value."""
     return value if isinstance(value, list) else []
+
+
+def is_part(part: JsonValue, kind: str) -> TypeGuard[JsonObject]:
+    """Return whether a part of a content is of a kind: ``text``, ``thinking``, ``toolCall``, ..."""
+    return isinstance(part, dict) and part.get("type") == kind
 
 
 def objects_in(value: JsonValue) -> list[tuple[int, JsonObject]]:

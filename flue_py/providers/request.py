@@ -786,7 +786,7 @@ def with_fitting_calls(answer: Said, limits: RequestLimits, left: Leftovers, *, 
         fitting = _fitted(message, limits, "toolCallId", "toolName")
     elif answer.calls:
         parts = base.listed(message.get("content"))
-        fitted = [_fitted(part, limits, "id", "name") if _is(part, "toolCall") else part for part in parts]
+        fitted = [_fitted(part, limits, "id", "name") if base.is_part(part, "toolCall") else part for part in parts]
         fitting = {**message, "content": fitted} if fitted != parts else message
     else:
         return answer
@@ -842,7 +842,7 @@ def without_foreign_reasoning(messages: Sequence[Said], model: str | None, left:
 
 
 def _without_reasoning(answer: Said, left: Leftovers) -> Said:
-    thoughts = [place for place, part in enumerate(answer.parts) if _is(part, "thinking")]
+    thoughts = [place for place, part in enumerate(answer.parts) if base.is_part(part, "thinking")]
     left.at = answer.entry_id
     for place in thoughts:
         left.note("reasoning of another model", base.fields_of(answer.parts[place]))
@@ -920,7 +920,8 @@ def without_spare_compactions(messages: Sequence[Said], left: Leftovers) -> list
         spare = [
             place
             for place, part in enumerate(message.parts)
-            if _is(part, COMPACTION_PART) and not (is_first and place == 0 and holds_compaction(base.fields_of(part)))
+            if base.is_part(part, COMPACTION_PART)
+            and not (is_first and place == 0 and holds_compaction(base.fields_of(part)))
         ]
         if spare:
             left.at = message.entry_id
@@ -965,10 +966,6 @@ def _says_nothing(content: JsonValue) -> bool:
         if not isinstance(part, dict) or part.get("type") != "text" or not is_blank(part.get("text")):
             return False
     return True
-
-
-def _is(part: JsonValue, kind: str) -> bool:
-    return isinstance(part, dict) and part.get("type") == kind
 
 
 # A request that a provider takes, made of a context: repaired, converted, and checked against the provider's rules.

@@ -363,8 +363,8 @@ def size(request: ModelRequest) -> int:
 
 @pytest.mark.thorough(but=["True"])
 @pytest.mark.parametrize("known", [True, False])
-def test_two_million_tokens_compact_with_a_small_summarizer(known: bool) -> None:
-    window = 32_000
+def test_a_talk_of_many_windows_is_compacted_by_a_small_summarizer(known: bool) -> None:
+    window = 8_000
 
     def answer(request: ModelRequest) -> str:
         if size(request) + (request.max_tokens or 0) > window:
@@ -372,7 +372,7 @@ def test_two_million_tokens_compact_with_a_small_summarizer(known: bool) -> None
         return f"story {len(asker.asked)}"
 
     asker = Asker(answer)
-    talk = [user("word " * 1_600), assistant("word " * 1_600)] * 500
+    talk = [user("word " * 400), assistant("word " * 400)] * 500
     done = made(
         Llm(),
         talk,
@@ -488,14 +488,14 @@ def test_one_message_of_megabytes_is_parted_without_counting_it_over_and_over() 
         counted += len(str(message["content"]))
         return estimate_tokens(message)
 
-    text = "word " * 400_000
+    text = "word " * 100_000
     talk = [user("read it"), assistant(text), user("go on")]
-    found = existing(material(talk, settings={"max_message_chars": 0, "user_words_share": 0}, summarizer_window=32_000))
+    found = existing(material(talk, settings={"max_message_chars": 0, "user_words_share": 0}, summarizer_window=8_000))
     asker = Asker()
     done = asyncio.run(Llm().make(replace(found, count=count), asker))
     assert done.text
     assert len(asker.asked) > 15
-    assert asker.text().count("word ") >= 400_000 - len(asker.asked)
+    assert asker.text().count("word ") >= 100_000 - len(asker.asked)
     assert counted < 400 * len(text) // 10
 
 

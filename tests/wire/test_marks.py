@@ -98,7 +98,7 @@ def test_nothing_else_changes(target: str) -> None:
 @inputs("name", TRANSCRIPTS)
 def test_a_marked_request_of_a_real_session_begins_with_the_one_before_it(name: str) -> None:
     items = context_of(name)
-    ends = [at for at in range(1, len(items)) if items[at].role == "assistant"][-4:]
+    ends = [at for at in range(1, len(items)) if items[at].role == "assistant"][-3:]
     before: ContextRequest | None = None
     for end in ends:
         sent = request(items[:end])

@@ -32,6 +32,7 @@ from flue_py.core.sessions import SessionInfo, call_id
 from flue_py.core.usage import PaidCall, billed_by, ledger_name, read_call, read_reported, usage_json
 from flue_py.errors import CorruptStore, InvalidArgument, InvalidEntry, shown
 from flue_py.providers.base import close_difference, fields_of, objects_in, restored, result_message
+from flue_py.providers.openai_responses import json_text
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -246,18 +247,18 @@ def _result_content(content: JsonValue) -> JsonValue:
     """Return the answer of a tool that is not text: its files as parts, all else as the JSON that models see."""
     items = content if isinstance(content, list) else [content]
     if not any(isinstance(item, dict) and item.get("kind") in (*_FILES, "binary") for item in items):
-        return [{"type": "text", "text": _json_text(content)}]
+        return [{"type": "text", "text": json_text(content)}]
     return [
         _item(item)
         if isinstance(item, str) or (isinstance(item, dict) and item.get("kind") in (*_FILES, "binary"))
-        else {"type": "text", "text": _json_text(item)}
+        else {"type": "text", "text": json_text(item)}
         for item in items
     ]
 
 
 def _retry(part: JsonObject) -> Reading:
     content = part["content"]
-    text = content if isinstance(content, str) else _json_text(content)
+    text = content if isinstance(content, str) else json_text(content)
     if part.get("tool_name") is None:
         return Reading(_stamped({"role": "user", "content": text}, part), "retry")
     message = result_message(part["tool_call_id"], text, part["tool_name"], is_error=True)
@@ -309,11 +310,7 @@ def _read_arguments(text: str) -> JsonValue:
         read: JsonValue = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    return read if isinstance(read, dict) and text in (_json_text(read), _spaced_text(read)) else text
-
-
-def _json_text(value: JsonValue) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return read if isinstance(read, dict) and text in (json_text(read), _spaced_text(read)) else text
 
 
 def _spaced_text(value: JsonValue) -> str:
@@ -469,7 +466,7 @@ def form_of_arguments(theirs: JsonValue, read: JsonValue) -> bool | None:
     """Return whether arguments that came as text are spaced; None if the text cannot be made of their values."""
     if not isinstance(theirs, str) or isinstance(read, str):
         return None
-    return next((spaced for spaced in (False, True) if theirs == (_spaced_text, _json_text)[not spaced](read)), None)
+    return next((spaced for spaced in (False, True) if theirs == (_spaced_text, json_text)[not spaced](read)), None)
 
 
 # Messages from other programs, as messages of the framework
@@ -956,7 +953,7 @@ def _predicted(messages: Sequence[JsonObject], record: JsonObject, is_whole: boo
         parts = cast("list[JsonObject]", predicted["parts"])
         for index, spaced in cast("JsonObject", record.get("texts", {})).items():
             part = parts[int(index)]
-            part["args"] = _spaced_text(part["args"]) if spaced else _json_text(part["args"])
+            part["args"] = _spaced_text(part["args"]) if spaced else json_text(part["args"])
         return predicted
     return request_of(messages, cast("JsonObject", record.get("silent", {})), is_whole)
 
