@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from hashlib import blake2b, sha256
-from random import Random
 
 from asyncpg import IntegrityConstraintViolationError
 
@@ -12,34 +11,18 @@ from flue_py.core.sessions import NewSession
 from tests.checks import raises
 from tests.migrations.postgres_catalog import query, run_script
 from tests.postgres import NewDatabase
-from tests.samples import add, assistant, compaction, new_session, path_of, talk, user
+from tests.samples import add, assistant, new_session, path_of, talk, user
 from tests.store.sqlite_batches import opened_on_engine
-
-NOISE = "".join(Random(3).choices("abcdefghijklmnopqrstuvwxyz0123456789-", k=60_000))
+from tests.store.test_schema import HISTORY, NOISE, TREES, branches, history_of
 
 
 async def test_the_view_tells_each_entrys_parent_as_the_store_does(new_database: NewDatabase) -> None:
     url = new_database()
-    columns = "tree_id, id, parent_id, depth, kind, role, revision, created_at, created_by"
     async with opened_on_engine(url) as backend:
-        root = await new_session(backend, *talk(4))
-        ids = [each.id for each in await path_of(backend, root.id)]
-        await backend.append(root.id, [user("branch"), assistant("b")], expected=ids[1], on_conflict="branch")
-        await backend.move(root.id, ids[0])
-        await add(backend, root.id, user("another branch"), compaction(ids[0]))
-        await backend.move(root.id, None)
-        await add(backend, root.id, user("another root"))
-        fork = await backend.fork(root.id, ids[2], NewSession())
-        await add(backend, fork.id, *talk(3))
-        told = set()
-        for session_id, tree_id in await query(url, "SELECT id, tree_id FROM sessions"):
-            for each in await backend.read_tree(session_id):
-                told.add(
-                    (tree_id, each.id, each.parent_id, each.depth, each.kind, each.role, each.revision,
-                     each.created_us, each.session_id)
-                )  # fmt: skip
-        assert set(await query(url, f"SELECT {columns} FROM history")) == told
-        assert len(told) == 12
+        await branches(backend)
+        rows = await query(url, HISTORY)
+        assert {*rows} == await history_of(backend, await query(url, TREES))
+        assert len(rows) == 12
 
 
 async def test_every_payload_is_text_a_zlib_stream_or_a_blob_with_its_digest(new_database: NewDatabase) -> None:

@@ -36,45 +36,52 @@ def query(path: Path, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
 # -- the view `history` ---------------------------------------------------------------------------------------------
 
 
+HISTORY = "SELECT tree_id, id, parent_id, depth, kind, role, revision, created_at, created_by FROM history"
+TREES = "SELECT id, tree_id FROM sessions"
+
+
+async def history_of(backend: Backend, trees: list[tuple[str, int]]) -> set[tuple[object, ...]]:
+    """Return what a store tells of the entries of its sessions, as rows of the view."""
+    return {
+        (tree, each.id, each.parent_id, each.depth, each.kind, each.role, each.revision, each.created_us,
+         each.session_id)
+        for session_id, tree in trees for each in await backend.read_tree(session_id)
+    }  # fmt: skip
+
+
 async def check_history(path: Path, backend: Backend) -> int:
     """Compare the view with what the store tells; return how many entries that were."""
-    view = {
-        (row[0], row[1]): row[2:]
-        for row in query(
-            path, "SELECT tree_id, id, parent_id, depth, kind, role, revision, created_at, created_by FROM history"
-        )
-    }
-    trees = dict(query(path, "SELECT id, tree_id FROM sessions"))
-    seen = set()
-    for session_id, tree_id in trees.items():
-        for each in await backend.read_tree(session_id):
-            seen.add((tree_id, each.id))
-            assert view[tree_id, each.id] == (
-                each.parent_id, each.depth, each.kind, each.role, each.revision, each.created_us, each.session_id,
-            )  # fmt: skip
-    assert seen == set(view)
-    return len(seen)
+    rows = query(path, HISTORY)
+    assert {*rows} == await history_of(backend, query(path, TREES))
+    assert len({row[:2] for row in rows}) == len(rows)
+    return len(rows)
+
+
+async def branches(backend: Backend) -> tuple[str, str]:
+    """Make a session with branches and several roots, and a fork of it; return their ids."""
+    root = await new_session(backend, *talk(4))
+    ids = [each.id for each in await path_of(backend, root.id)]
+    await backend.append(root.id, [user("branch"), assistant("b")], expected=ids[1], on_conflict="branch")
+    await backend.move(root.id, ids[0])
+    await add(backend, root.id, user("another branch"), compaction(ids[0]))
+    await backend.move(root.id, None)
+    await add(backend, root.id, user("another root"))
+    fork = await backend.fork(root.id, ids[2], NewSession())
+    await add(backend, fork.id, *talk(3))
+    return root.id, fork.id
 
 
 async def test_the_view_tells_each_entrys_parent_as_the_store_does(path: Path) -> None:
     async with opened(path) as backend:
-        root = await new_session(backend, *talk(4))
-        ids = [each.id for each in await path_of(backend, root.id)]
-        await backend.append(root.id, [user("branch"), assistant("b")], expected=ids[1], on_conflict="branch")
-        await backend.move(root.id, ids[0])
-        await add(backend, root.id, user("another branch"), compaction(ids[0]))
-        await backend.move(root.id, None)
-        await add(backend, root.id, user("another root"))
-        fork = await backend.fork(root.id, ids[2], NewSession())
-        await add(backend, fork.id, *talk(3))
-        second = await backend.fork(fork.id, STORED, NewSession())
+        root, fork = await branches(backend)
+        second = await backend.fork(fork, STORED, NewSession())
         await add(backend, second.id, *talk(2))
-        task = await backend.create_task(root.id, "task", NewSession())
+        task = await backend.create_task(root, "task", NewSession())
         await add(backend, task.id, user("in another tree"))
         assert await check_history(path, backend) == 15
-        await backend.delete_tree(fork.id)
+        await backend.delete_tree(fork)
         assert await check_history(path, backend) == 15
-        await backend.delete_tree(root.id)
+        await backend.delete_tree(root)
         left = await check_history(path, backend)
         assert left == len(await path_of(backend, second.id)) == 8
         # What a deleted session made, another one still sees, and nobody is named as its maker.
