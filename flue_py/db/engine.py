@@ -26,7 +26,6 @@ from sqlalchemy.util import await_only
 
 from flue_py.db.backend import Backend
 from flue_py.db.runner import (
-    CommittedBeforeCancellation,
     Durability,
     IdTaken,
     Insert,
@@ -38,12 +37,12 @@ from flue_py.db.runner import (
     Statement,
     Transaction,
     Written,
+    finished,
     require_asyncio,
     starting_threads,
 )
 from flue_py.db.sqlite import file
 from flue_py.db.sqlite.runner import RunnerOnFile
-from flue_py.db.waiting import ended
 from flue_py.errors import FlueError, InvalidArgument, MissingExtra, StoreBusy, StoreUnavailable, shown
 from flue_py.lazy import lazy_module
 
@@ -305,26 +304,13 @@ class EngineRunner(RunnerOnFile):
 
     async def _in_task(self, work: Coroutine[Any, Any, Result], progress: _Progress) -> Result:
         """Run a coroutine, which a caller who is cancelled can give up until it has begun: then it runs to its end."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._forget_task)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError as cancelled:
-            progress.is_given_up = True
-            if not progress.has_begun:
-                # It ends by itself, as soon as it notices.
-                raise
-            await ended(task)
-            if task.cancelled() or task.exception() is not None:
-                raise
-            raise cancelled from CommittedBeforeCancellation(task.result())
 
-    def _forget_task(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            # Of one that was given up nobody else asks how it ended.
-            task.exception()
+        def give_up(_: object) -> bool:
+            progress.is_given_up = True
+            # Else it ends by itself, as soon as it notices.
+            return not progress.has_begun
+
+        return await finished(self._tasks, work, give_up)
 
     @contextlib.asynccontextmanager
     async def _connection(self) -> AsyncIterator[AsyncConnection]:

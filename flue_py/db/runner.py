@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import cached_property, partial
 from operator import itemgetter
@@ -22,7 +22,7 @@ from flue_py.core.chain import NO_PARENT, UNKEYED, Chain
 from flue_py.core.json import Frozen, NamedTuple
 from flue_py.core.sessions import Expected, OnConflict, Seen, Stored
 from flue_py.core.usage import Paid, UsageTotals
-from flue_py.db.waiting import ON_LOOP, Loop, Promise, Waiting, given
+from flue_py.db.waiting import ON_LOOP, Loop, Promise, Waiting, ended, given
 from flue_py.lazy import expression, lazy_module
 
 if TYPE_CHECKING:
@@ -478,6 +478,37 @@ def committed_before(error: BaseException) -> CommittedBeforeCancellation | None
     """Return the commit that was finished before this cancellation was raised, if there was one."""
     cause = error.__cause__
     return cause if isinstance(cause, CommittedBeforeCancellation) else None
+
+
+async def finished(
+    tasks: set[asyncio.Task[Any]],
+    work: Coroutine[object, object, Result],
+    give_up: Callable[[asyncio.Task[Result]], object],
+) -> Result:
+    """Return the result of a coroutine, run as one of the tasks of a runner on asyncio.
+
+    Where the caller is cancelled meanwhile, ``give_up`` is called, and returns whether the end need not be waited for.
+    Raises what the coroutine raises, and the cancellation, caused by `CommittedBeforeCancellation` if it has a result.
+    """
+    task = asyncio.create_task(work)
+    tasks.add(task)
+    task.add_done_callback(partial(_forget, tasks))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError as cancelled:
+        if give_up(task):
+            raise
+        await ended(task)
+        if task.cancelled() or task.exception() is not None:
+            raise
+        raise cancelled from CommittedBeforeCancellation(task.result())
+
+
+def _forget(tasks: set[asyncio.Task[Any]], task: asyncio.Task[Any]) -> None:
+    tasks.discard(task)
+    if not task.cancelled():
+        # Of one that was given up nobody else asks how it ended.
+        task.exception()
 
 
 class Sources(Frozen):

@@ -34,7 +34,6 @@ from flue_py.db.ops.ledger import distinct_calls, ledger_row, paid_by
 from flue_py.db.ops.seals import Stated
 from flue_py.db.ops.sessions import PlannedFork, get_session
 from flue_py.db.runner import (
-    CommittedBeforeCancellation,
     Durability,
     IdTaken,
     Insert,
@@ -52,6 +51,7 @@ from flue_py.db.runner import (
     Statement,
     Transaction,
     Written,
+    finished,
 )
 from flue_py.db.schema import (
     FORMAT_VERSION,
@@ -65,7 +65,6 @@ from flue_py.db.schema import (
     stamp_statements,
 )
 from flue_py.db.sql import statement
-from flue_py.db.waiting import ended
 from flue_py.errors import (
     CorruptStore,
     FlueError,
@@ -1199,19 +1198,13 @@ class PostgresRunner(Runner):
         """Run one operation on a borrowed connection, again where that is safe; finish a commit that is on its way."""
         self._require_open()
         progress = _Progress()
-        task = asyncio.create_task(self._persist(once, progress, repeatable))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError as cancelled:
+
+        def give_up(task: asyncio.Task[Result]) -> None:
             # A single statement may be waiting for a lock; whether it was faster is looked up.
             if not progress.is_committing or progress.sending is not None:
                 task.cancel()
-            await ended(task)
-            if task.cancelled() or task.exception() is not None:
-                raise
-            raise cancelled from CommittedBeforeCancellation(task.result())
+
+        return await finished(self._tasks, self._persist(once, progress, repeatable), give_up)
 
     def _require_open(self) -> None:
         self._opener.require_here(self.location)
