@@ -220,11 +220,6 @@ ANY_REST = "*"
 """The end of the scope of a budget that covers all scopes which begin with the text before it."""
 
 
-def covers_scope(of_budget: str, scope: str) -> bool:
-    """Return whether the budget of a scope, or of a beginning of scopes, covers the sessions of a scope."""
-    return scope == of_budget or (of_budget.endswith(ANY_REST) and scope.startswith(of_budget[: -len(ANY_REST)]))
-
-
 def scopes_covering(scope: str) -> list[str]:
     """Return the scopes of all budgets that may cover the sessions of a scope. O(its length)."""
     return [scope, *(scope[:end] + ANY_REST for end in range(len(scope) + 1))]
@@ -1077,22 +1072,6 @@ class LedgerQuery(Frozen):
         stem = self.project.rstrip("/")
         # "0" comes right after the slash.
         return self.project, f"{stem}/", f"{stem}0"
-
-    def fits_project(self, project: str | None) -> bool:
-        """Return whether a session that worked there is one of those asked for."""
-        if self.folders is None:
-            return True
-        folder, first, last = self.folders
-        return project is not None and (project == folder or first <= project < last)
-
-    def fits(self, call: CallRow) -> bool:
-        """Return whether a call has those values, and was made in that time."""
-        return (
-            all(getattr(call, name) == value for name, value in self.matches.items())
-            and call.scope.startswith(self.scope_prefix or "")
-            and (self.from_us is None or call.at >= self.from_us)
-            and (self.before_us is None or call.at < self.before_us)
-        )
 
 
 class UsageRow(Frozen):

@@ -6,7 +6,7 @@ every sum and difference is exact.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import Context, Decimal, InvalidOperation
 from enum import Enum, auto
 from functools import lru_cache, reduce
@@ -794,11 +794,6 @@ def with_words_for_numbers(value: JsonValue, where: str, depth: int = 0) -> tupl
 def read_usage(value: JsonValue, where: str = "usage") -> UsageTotals:
     """Return the ten numbers of a usage object (see `read_reported`): zero where nothing is recognised. O(fields)."""
     return read_reported(value, where).totals
-
-
-def sum_usage(usages: Iterable[JsonValue]) -> Usage:
-    """Return the sum of usage objects. Raises `InvalidEntry` if it leaves the stored range."""
-    return Usage.from_totals(reduce(UsageTotals.plus, map(read_usage, usages), NO_USAGE))
 
 
 def reported_usage(kind: str, role: str | None, payload: Mapping[str, JsonValue]) -> UsageTotals:

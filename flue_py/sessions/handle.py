@@ -560,7 +560,7 @@ class Handle:
 
     def _expected(self, seen: Seen) -> Expected:
         """Return the leaf, or leaf and revision, that an operation on the leaf compares."""
-        leaf = self._leaf_id if isinstance(seen.leaf, sessions.Stored) else seen.leaf
+        leaf = self._built_on(seen)
         return leaf if seen.revision is None else Seen(leaf, seen.revision)
 
     async def _compare(self, seen: Seen) -> None:

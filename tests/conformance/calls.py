@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial, reduce
 from typing import Any
 
 import flue_py
@@ -16,7 +16,7 @@ from flue_py.compaction import (
     file_lists,
     should_compact,
 )
-from flue_py.core.usage import sum_usage
+from flue_py.core.usage import NO_USAGE, Usage, UsageTotals, read_usage
 from tests.conformance.comparing import Case, Json, Mismatch, check
 from tests.conformance.planner import (
     estimate_context_tokens,
@@ -24,6 +24,10 @@ from tests.conformance.planner import (
     prepare_compaction,
     serialize_conversation,
 )
+
+
+def sum_usage(usages: Iterable[Json]) -> Usage:
+    return Usage.from_totals(reduce(UsageTotals.plus, map(read_usage, usages), NO_USAGE))
 
 
 def _settings(settings: Json) -> CompactionSettings:

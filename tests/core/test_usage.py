@@ -31,10 +31,10 @@ from flue_py.core.usage import (
     read_reported,
     read_usage,
     reported_usage,
-    sum_usage,
     usd_to_picodollars,
 )
 from flue_py.errors import InvalidEntry
+from tests.conformance.calls import sum_usage
 from tests.render.entries import made
 from tests.tables import inputs
 

@@ -15,6 +15,12 @@ from tests.model.rows import BudgetNote, ReservationNote
 _ID_ATTEMPTS = 1_000
 
 
+def _covers_scope(of_budget: str, scope: str) -> bool:
+    """Return whether the budget of a scope, or of a beginning of scopes, covers the sessions of a scope."""
+    rest = ledger.ANY_REST
+    return scope == of_budget or (of_budget.endswith(rest) and scope.startswith(of_budget[: -len(rest)]))
+
+
 class ModelBudgets(ModelReads):
     """What `Backend` says of budgets."""
 
@@ -47,7 +53,7 @@ class ModelBudgets(ModelReads):
     def _in_ledger(self, new: ledger.NewBudget | ledger.Budget, scope: str) -> int:
         calls = list(self._ledger.values())
         if new.session_id is None:
-            calls = [call for call in calls if ledger.covers_scope(scope, call.scope)]
+            calls = [call for call in calls if _covers_scope(scope, call.scope)]
         else:
             sessions = self._task_ids(new.session_id) if new.covers == "tasks" else {new.session_id}
             calls = [call for call in calls if self._payers[call.session_key].session_id in sessions]
@@ -112,7 +118,7 @@ class ModelBudgets(ModelReads):
             for note in self._budgets.values()
             if (note.covers == "session" and note.session_id == session_id)
             or (note.covers == "tasks" and note.session_id in above)
-            or (note.covers == "scope" and ledger.covers_scope(note.scope, info.scope))
+            or (note.covers == "scope" and _covers_scope(note.scope, info.scope))
         ]
 
     async def held_amounts(self, budget_id: str) -> list[ledger.HeldAmount]:

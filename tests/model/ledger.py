@@ -18,6 +18,18 @@ _Booked: TypeAlias = tuple[int, int, str | None]
 """What a call was for: a tree, the session that paid and added the entry, and the entry."""
 
 
+def _fits(query: LedgerQuery, call: CallRow, project: str | None) -> bool:
+    """Return whether a call of a session that worked in a project has the values, and the time, that are asked for."""
+    folder, first, last = query.folders or (project, "", "")
+    return (
+        all(getattr(call, name) == value for name, value in query.matches.items())
+        and call.scope.startswith(query.scope_prefix or "")
+        and (query.from_us is None or call.at >= query.from_us)
+        and (query.before_us is None or call.at < query.before_us)
+        and (project == folder or (project is not None and first <= project < last))
+    )
+
+
 def _block_starts(times: Iterable[int]) -> dict[int, int]:
     """Return the hour with which the block of each time begins, as the number of hours since 1970 UTC."""
     starts: dict[int, int] = {}
@@ -49,8 +61,7 @@ class ModelLedger(ModelReads):
         meant = [
             call
             for call in self._ledger.values()
-            if whole.fits(call)
-            and query.fits_project(self._payers[call.session_key].project)
+            if _fits(whole, call, self._payers[call.session_key].project)
             and (payers is None or call.session_key in payers)
             and (on_path is None or self._booked(call) in on_path)
             and (query.branch is None or self._branch(call, active) == query.branch)
@@ -59,7 +70,7 @@ class ModelLedger(ModelReads):
         calls: list[tuple[CallRow, Mapping[str, str | date | None]]] = [
             (call, {name: self._group_value(name, call, active, query, starts) for name in query.group_by})
             for call in meant
-            if query.fits(call)
+            if query.from_us is None or call.at >= query.from_us
         ]
         return usage_report(summed(calls), query.group_by)
 

@@ -22,6 +22,7 @@ from flue_py.providers import to_provider
 from flue_py.sync import Session as BlockingSession
 from flue_py.transfer import export_session
 from tests.checks import raises
+from tests.sessions.conftest import also_in_memory
 from tests.sessions.talk import assistant, hold_turns, user
 from tests.sessions.test_compact_any_history import Step, take
 from tests.tables import inputs
@@ -102,6 +103,7 @@ async def test_what_was_counted_is_not_counted_again(session: Session, monkeypat
     await raises(AssertionError, session.context.measure("gpt-5"))
 
 
+@also_in_memory
 async def test_other_tasks_do_not_wait_for_a_first_count(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     ENTRY_COUNTS.clear()
     threads = []
