@@ -54,7 +54,6 @@ RUNS_WITH = {
     "docs/adapters/pydantic-ai.md": "pydantic_ai",
     "docs/how-to/give-it-a-model.md": "anthropic",
     "docs/how-to/record-an-agent.md": "pydantic_ai",
-    "docs/how-to/run-agents.md": "pydantic_ai",
     "docs/how-to/keep-secrets-out.md": "detect_secrets",
     "docs/how-to/serve.md": "starlette",
     "docs/how-to/let-agents-ask.md": "mcp",
