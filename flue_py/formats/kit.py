@@ -44,7 +44,7 @@ class LineNote(Frozen):
         return f"{self.unit} {self.line}: {self.text}"
 
 
-class ParseReport(Frozen):
+class ParseReport(Frozen, rename="camel"):
     """The outcome of the rows of one file.
 
     ``rows`` counts the lines that are not blank, the header among them. ``skipped`` are rows that made no entry,
@@ -62,10 +62,10 @@ class ParseReport(Frozen):
     surrogates_replaced: int = 0
     skipped_rows: int = 0
     repaired_rows: int = 0
-    merged: int = 0
+    merged: int = field(default=0, name="mergedRows")
     left_out: Mapping[str, int] = field(default_factory=dict)
-    held_back: int = 0
-    held_back_from: int | None = None
+    held_back: int = field(default=0, name="heldBackRows")
+    held_back_from: int | None = field(default=None, name="heldBackFromLine")
 
 
 def joined(reports: Sequence[ParseReport]) -> ParseReport:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from hashlib import blake2b
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from msgspec import Struct, field, to_builtins
+from msgspec import Struct, convert, field, to_builtins
 from msgspec.structs import asdict, astuple, replace
 
 import flue_py
@@ -74,7 +74,7 @@ class SessionImport(Frozen, rename="camel"):
         return {**to_builtins(self), "oddities": list(self.oddities)}
 
 
-class ImportReport(Frozen):
+class ImportReport(kit.ParseReport, kw_only=True):
     """The effect of importing one file.
 
     ``sessions`` are those of the file, the first one being the one that the file is of; the fields that describe one
@@ -91,17 +91,6 @@ class ImportReport(Frozen):
     file: str
     format: str
     sessions: tuple[SessionImport, ...]
-    rows: int
-    skipped: tuple[LineNote, ...] = ()
-    repaired: tuple[LineNote, ...] = ()
-    unknown_kinds: Mapping[str, int] = field(default_factory=dict)
-    surrogates_replaced: int = 0
-    skipped_rows: int = 0
-    repaired_rows: int = 0
-    merged: int = 0
-    left_out: Mapping[str, int] = field(default_factory=dict)
-    held_back: int = 0
-    held_back_from: int | None = None
     call_conflicts: tuple[CallDifference, ...] = ()
 
     @property
@@ -1306,22 +1295,8 @@ def _reported(file: str, before: dict[str, Any], sessions: dict[str, SessionInfo
         there = session["added"] + session["alreadyThere"]
         return SessionImport(session["sessionId"], False, 0, there, leaf, task_of=session["taskOf"])
 
-    return ImportReport(
-        file=file,
-        format=before["format"],
-        sessions=tuple(part(row) for row in before["sessions"]),
-        rows=before["rows"],
-        skipped=tuple(LineNote(row["line"], row["text"]) for row in before["skipped"]),
-        repaired=tuple(LineNote(row["line"], row["text"]) for row in before["repaired"]),
-        unknown_kinds=before["unknownKinds"],
-        surrogates_replaced=before["surrogatesReplaced"],
-        skipped_rows=before["skippedRows"],
-        repaired_rows=before["repairedRows"],
-        merged=before["mergedRows"],
-        left_out=before["leftOut"],
-        held_back=before["heldBackRows"],
-        held_back_from=before["heldBackFromLine"],
-    )
+    rows = asdict(convert(before, kit.ParseReport))
+    return ImportReport(file=file, format=before["format"], sessions=tuple(map(part, before["sessions"])), **rows)
 
 
 # Files that grow while they are watched: of each, only the rows that are new are read.
