@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeAlias, TypeVar, cast
 import click
 
 import flue_py
-from flue_py.cli.main import Place, absolute, expanded, finished, is_only_readable, read_config
+from flue_py.cli.main import Place, absolute, expanded, finished, is_only_readable, opened, read_config
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry
 from flue_py.core.json import Frozen, JsonObject, JsonValue, unchecked_json
@@ -60,7 +60,7 @@ from flue_py.sessions.handle import listed_sessions
 from flue_py.sessions.money import local_zone
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
-from flue_py.system import in_full, is_below, open_if_plain
+from flue_py.system import in_full, is_below
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -581,14 +581,14 @@ def ids_in(option: str, file: str) -> Iterator[str]:
     last line without an end where the output goes behind it: the first line would be joined to it.
     """
     where = f"{option} {file}"
-    with _opened(where, in_full(file)) as opened:
+    with opened(where, in_full(file)) as lines:
         number = 0
-        while (line := opened.readline(_MOST_BYTES)).endswith(b"\n"):
+        while (line := lines.readline(_MOST_BYTES)).endswith(b"\n"):
             number += 1
             yield _id_of(f"{where}: line {number}", line)
         if len(line) == _MOST_BYTES:
             raise InvalidArgument(f"{where}: line {number + 1} has more than {_MOST_BYTES:,} bytes")
-        if line and _is_stdout(opened):
+        if line and _is_stdout(lines):
             raise InvalidArgument(
                 f"{where}: its last line, {number + 1}, has no end, and the output would be joined to it; take it out "
                 "(sed -i '$d' FILE), it is told again"
@@ -1296,23 +1296,11 @@ def _refuse(constant: str) -> None:
 
 
 def _bytes_in(name: str, file: str) -> bytes:
-    with _opened(name, expanded(file)) as opened:
+    with opened(name, expanded(file)) as named:
         try:
-            data = opened.read(MOST_BYTES + 1)
+            data = named.read(MOST_BYTES + 1)
         except OSError as error:
             raise InvalidArgument(f"{name}: {error.strerror or error}") from error
     if len(data) > MOST_BYTES:
         raise InvalidArgument(f"{name}: it has more than {MOST_BYTES:,} bytes")
     return data
-
-
-def _opened(name: str, path: str) -> BinaryIO:
-    """Return a plain file opened for reading. Raises `InvalidArgument`."""
-    try:
-        opened = open_if_plain(Path(path))
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise InvalidArgument(f"{name}: {reason or error}") from error
-    if opened is None:
-        raise InvalidArgument(f"{name}: it is a pipe or a device, not a file; write it into a file first")
-    return opened

@@ -15,7 +15,7 @@ from keyword import iskeyword
 from os.path import abspath, exists
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, NoReturn, TextIO, TypeVar
 
 import click
 import msgspec
@@ -25,7 +25,7 @@ from flue_py import errors
 from flue_py.core.json import Frozen
 from flue_py.errors import FlueError, InvalidArgument
 from flue_py.lazy import expression, lazy_module
-from flue_py.system import in_full, read_beginning
+from flue_py.system import in_full, open_if_plain
 
 if TYPE_CHECKING:
     import tomllib
@@ -91,6 +91,18 @@ class Place(Frozen):
         return False if self.is_file else None
 
 
+def opened(name: str, path: str) -> BinaryIO:
+    """Return a plain file opened for reading, which errors call by ``name``. Raises `InvalidArgument`."""
+    try:
+        file = open_if_plain(Path(path))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise InvalidArgument(f"{name}: {reason or error}") from error
+    if file is None:
+        raise InvalidArgument(f"{name}: it is a pipe or a device, not a file; write it into a file first")
+    return file
+
+
 _LONGEST_KEY_FILE = 4_096
 
 
@@ -98,13 +110,8 @@ def key_in(file: str, option: str = "--key-file") -> bytes | None:
     """Return the key in a file, without the end of its line; None for "". Raises `InvalidArgument`."""
     if not file:
         return None
-    try:
-        key = read_beginning(Path(in_full(file)), _LONGEST_KEY_FILE)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise InvalidArgument(f"{option} {file}: {reason or error}") from error
-    if key is None:
-        raise InvalidArgument(f"{option} {file}: it is a pipe or a device, not a file; write it into a file first")
+    with opened(f"{option} {file}", in_full(file)) as key_file:
+        key = key_file.read(_LONGEST_KEY_FILE)
     return key.removesuffix(b"\n").removesuffix(b"\r")
 
 

@@ -38,6 +38,16 @@ def written(folder: Path, make: Callable[[flue_py.Store], Any], **settings: Any)
     return file
 
 
+def reported(entries: list[flue_py.Entry]) -> ReportedSession:
+    return ReportedSession(flue_py.SessionInfo("s", leaf_id=entries[-1].id), entries)
+
+
+def report_of(folder: Path, *sessions: ReportedSession) -> Path:
+    file = folder / "report.html"
+    file.write_text(html_report(sessions), encoding="utf-8")
+    return file
+
+
 async def pi_session(store: flue_py.Store, lines: int | None = None) -> flue_py.Session:
     parsed = parse_pi(real_lines()[:lines], "large-session.jsonl")
     return await store.import_session(parsed.session, parsed.entries, leaf=parsed.leaf)
@@ -213,8 +223,7 @@ def test_a_link_leads_into_a_task(chromium: Chromium, tmp_path: Path) -> None:
         ReportedSession(flue_py.SessionInfo("s", leaf_id="a"), [made("a")]),
         ReportedSession(flue_py.SessionInfo("t/1", title="Check it", leaf_id="b"), [made("b")], {}, "check", "s"),
     ]
-    file = tmp_path / "report.html"
-    file.write_text(html_report(sessions), encoding="utf-8")
+    file = report_of(tmp_path, *sessions)
 
     def look(page: Page) -> None:
         assert chosen_id(page) == "b"
@@ -272,8 +281,7 @@ def test_finding_goes_on_in_the_tasks(chromium: Chromium, tmp_path: Path) -> Non
             flue_py.SessionInfo("u", leaf_id="g"), [made("f", content="needles"), made("g", "f")], {}, "more", "s"
         ),
     ]
-    file = tmp_path / "report.html"
-    file.write_text(html_report(sessions), encoding="utf-8")
+    file = report_of(tmp_path, *sessions)
 
     def look(page: Page) -> None:
         box, told = page.locator("#find"), page.locator("#found")
@@ -294,9 +302,7 @@ def test_finding_goes_on_in_the_tasks(chromium: Chromium, tmp_path: Path) -> Non
 
 def test_what_is_found_behind_the_cut_of_a_long_text_is_shown(chromium: Chromium, tmp_path: Path) -> None:
     long = "line\n" * 500 + "the needle"
-    file = tmp_path / "report.html"
-    session = ReportedSession(flue_py.SessionInfo("s", leaf_id="b"), [made("a", content=long), made("b", "a", depth=1)])
-    file.write_text(html_report([session]), encoding="utf-8")
+    file = report_of(tmp_path, reported([made("a", content=long), made("b", "a", depth=1)]))
 
     def look(page: Page) -> None:
         page.locator("#find").fill("needle")
@@ -362,9 +368,7 @@ if a < b: pass
 
 
 def test_the_kinds_of_markdown(chromium: Chromium, tmp_path: Path) -> None:
-    file = tmp_path / "report.html"
-    session = ReportedSession(flue_py.SessionInfo("s", leaf_id="a"), [made("a", content=MARKDOWN)])
-    file.write_text(html_report([session]), encoding="utf-8")
+    file = report_of(tmp_path, reported([made("a", content=MARKDOWN)]))
 
     def look(page: Page) -> None:
         body = page.locator("#panel .md")
@@ -574,8 +578,7 @@ def test_money_has_four_digits_after_the_point_unless_it_is_smaller(chromium: Ch
     for n, dollars in enumerate(shown):  # a turn each
         entries.append(made(f"u{n}", f"a{n - 1}" if n else None))
         entries.append(made(f"a{n}", f"u{n}", role="assistant", usage={"input": 1, "cost": {"total": dollars}}))
-    file = tmp_path / "report.html"
-    file.write_text(html_report([ReportedSession(flue_py.SessionInfo("s", leaf_id="a5"), entries)]), encoding="utf-8")
+    file = report_of(tmp_path, reported(entries))
 
     def look(page: Page) -> None:
         costs = page.locator("#tree .cost").all_text_contents()
@@ -613,10 +616,7 @@ def test_prompts_and_turns_are_told_apart_and_money_is_in_sight_on_a_phone(chrom
 def test_the_map_of_a_hundred_branches_can_be_read(
     chromium: Chromium, tmp_path: Path, parents: list[int | None], width: int
 ) -> None:
-    entries = forest(parents)
-    file = tmp_path / "report.html"
-    session = ReportedSession(flue_py.SessionInfo("s", leaf_id=entries[-1].id), entries)
-    file.write_text(html_report([session]), encoding="utf-8")
+    file = report_of(tmp_path, reported(forest(parents)))
 
     def look(page: Page) -> None:
         count = int((page.locator("#leaves option").first.text_content() or "").split(" ")[0])
