@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -44,7 +44,6 @@ from flue_py.core.sessions import Appended, Deletion, Moved, Navigated, Seen, Se
 from flue_py.db import sql
 from flue_py.db.ops import base, ledger
 from flue_py.db.ops.append import EntryBatch, appended_of, plan_append, told_of
-from flue_py.db.ops.delete import delete_tree
 from flue_py.db.ops.read import get_entry, group_of, latest_compaction
 from flue_py.db.ops.seals import change_calls, read_rows_of_log, renew_heads
 from flue_py.db.ops.sessions import (
@@ -61,6 +60,12 @@ from flue_py.db.payloads import decode_payload
 from flue_py.db.runner import Nothing, SessionState, Sources, Transaction, written
 from flue_py.db.sql import StoredEntry, statement
 from flue_py.errors import EntryNotFound, FlueError, InvalidArgument, RevisionConflict, SessionExists, SessionNotFound
+from flue_py.lazy import lazy_module
+
+if TYPE_CHECKING:
+    from flue_py.db.ops import delete
+else:
+    delete = lazy_module("flue_py.db.ops.delete")  # which only a batch that deletes needs
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Changes of a session beside its history: title, metadata, labels, pins. Each is written down with what was before.
@@ -557,7 +562,7 @@ class _Batch:
             case ForkSession(at=at, new=new, scope=scope, idempotency_key=key, drawn_id=drawn):
                 return written(tx, plan_fork(tx, sources, session, at, new, expected, key, scope, drawn))
             case DeleteTree(scope=scope):
-                return delete_tree(tx, sources, session, scope, expected, dry_run=False)
+                return delete.delete_tree(tx, sources, session, scope, expected, dry_run=False)
         return FUNCTIONS[type(operation)](tx, sources, operation)
 
     def _compared(self, operation: OnSession) -> Outcome:
