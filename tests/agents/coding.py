@@ -1,7 +1,7 @@
-"""A coding task that is killed at an await: `python -m tests.agents.coding FOLDER MODEL URL STEP`.
+"""A coding task that is killed at an await: `python -m tests.agents.coding FOLDER MODEL URL POINT STEP`.
 
-A child for each of `POINTS` is killed there; with a STEP above 0, child N is killed at its N-th await, for N of 0,
-STEP, ... until one is not reached. Then two processes make the same run at once. What is printed says how these ended,
+A child for every STEP-th of `POINTS`, from POINT on, is killed there; without a POINT (""), child N is killed at its
+N-th await, for N of 0, STEP, ... until one is not reached. Then two processes make the same run at once. What is printed says how these ended,
 and what files and session have: first of a run that nobody kills. The provider at URL answers by `scripted`, so that it
 does not matter who asks.
 """
@@ -157,18 +157,18 @@ def ended(folder: Path, answers: list[str | None]) -> str:
     return json.dumps({**asyncio.run(state(folder)), "files": files, "answers": answers})
 
 
-def main(root: Path, model: str, url: str, step: int) -> None:
+def main(root: Path, model: str, url: str, point: str, step: int) -> None:
     whole = begun(root / "whole")
     print(ended(whole, [asyncio.run(run(whole, model, url))]), flush=True)
-    for function, number in zip(repeat(None), count(0, step)) if step else POINTS:
+    for function, number in POINTS[int(point) :: step] if point else zip(repeat(None), count(0, step)):
         folder = begun(root / f"{function}{number}")
         work = partial(run, folder, model, url)
         [answer] = attempt(work, partial(killed_at, function, number))
         if answer is not None:
-            assert step, f"{function} is not reached {number} times"
+            assert not point, f"{function} is not reached {number} times"
             break
         print(ended(folder, attempt(work, *[partial(killed_at, None, -1)] * 2)), flush=True)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]))

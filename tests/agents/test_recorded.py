@@ -176,19 +176,21 @@ def test_a_run_that_is_killed_at_any_commit_repeats_nothing_that_must_not_be(tmp
 
 
 @pytest.mark.parametrize(
-    ("model", "path", "step"),
+    ("model", "path", "points"),
     [
-        (*OPENAI, 0),
-        pytest.param(*OPENAI, 5, marks=pytest.mark.thorough),
-        pytest.param(*ANTHROPIC, 5, marks=pytest.mark.thorough),
+        # Each kind of await once, by turns with the one provider and the other.
+        (*OPENAI, ("0", "2")),
+        (*ANTHROPIC, ("1", "2")),
+        pytest.param(*OPENAI, ("", "5"), marks=pytest.mark.thorough),
+        pytest.param(*ANTHROPIC, ("", "5"), marks=pytest.mark.thorough),
     ],
 )
 def test_a_coding_task_that_is_killed_at_any_await_ends_as_undisturbed_in_one_of_two_processes(
-    model: str, path: str, step: int, tmp_path: Path
+    model: str, path: str, points: tuple[str, str], tmp_path: Path
 ) -> None:
     needs("agents", "openai", "anthropic")
     with provider(coding.scripted) as server:
-        place = [tmp_path, model, f"{server.url}{path}", str(step)]
+        place = [tmp_path, model, f"{server.url}{path}", *points]
         done = subprocess.run(
             [sys.executable, "-m", "tests.agents.coding", *place], check=True, stdout=subprocess.PIPE, text=True
         )

@@ -10,8 +10,11 @@ import pytest
 
 from flue_py.core.sessions import NewSession
 from tests.contract import NewStore
+from tests.contract.append import AppendContract
 from tests.contract.deletion import DeletionContract
 from tests.contract.documents import AttachmentContract
+from tests.contract.marks import ForkContract
+from tests.contract.moves import UndoContract
 from tests.docs import pages
 from tests.postgres import END_OTHERS, Databases, KeptEngines, NewDatabase, blocking, connected
 from tests.samples import add, new_session, path_ids, talk, user
@@ -143,6 +146,11 @@ class TestPartitionedContract(Partitioned, NewStore, AttachmentContract, Deletio
 
     `test_whole_contract` keeps all of it, with --run-slow.
     """
+
+
+@pytest.mark.thorough
+class TestPartitionedContractOfLanes(Partitioned, NewStore, AppendContract, ForkContract, UndoContract):
+    """The contract, where rows are written to partitions and moved between them."""
 
 
 async def catalog_facts(connection: Connection) -> list[object]:
