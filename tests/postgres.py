@@ -117,7 +117,7 @@ class KeptConnections:
                 kept.terminate()
             else:
                 return
-        self._open[url] = await connect(url, **_UNHURRIED)
+        self._open[url] = await connect(url, application_name=KEPT, **_UNHURRIED)
         await self._open[url].execute(statements)
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
 """A coding task that is killed at an await: `python -m tests.agents.coding FOLDER MODEL URL POINT STEP`.
 
 A child for every STEP-th of `POINTS`, from POINT on, is killed there; without a POINT (""), child N is killed at its
-N-th await, for N of 0, STEP, ... until one is not reached. Then two processes make the same run at once. What is printed says how these ended,
-and what files and session have: first of a run that nobody kills. The provider at URL answers by `scripted`, so that it
-does not matter who asks.
+N-th await, for N of 0, STEP, ... until one is not reached. Then two processes make the same run at once. What is
+printed says how these ended, and what files and session have: first of a run that nobody kills. The provider at URL
+answers by `scripted`, so that it does not matter who asks.
 """
 
 from __future__ import annotations
