@@ -96,6 +96,7 @@ class Chromium:
                 assert (asked, visit.console, visit.errors) == ({address.partition("/sessions")[0].rstrip("/")}, [], [])
             else:
                 assert visit == Visit([address.partition("#")[0]])
+                page.mouse.move(0, 0)
                 page.goto("about:blank")
                 page.emulate_media(media="null", color_scheme="null")
                 self._page = page

@@ -432,11 +432,11 @@ class LazyGroup(HelpfulGroup):
         gc.set_threshold(_OBJECTS_BEFORE_COLLECTION, *thresholds[1:])
         # The interpreter looks through all objects once more when it ends, but for those that are frozen.
         atexit.register(gc.freeze)
+        # An interruption between a call and its `await` is no fault: Python would warn of it beside our line, which may
+        # be as late as at its end. Filters of the user come first.
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning, append=True)
         try:
-            with warnings.catch_warnings():
-                # An interruption between a call and its `await` is no fault: Python would warn of it beside our line.
-                warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-                return super().main(args, prog_name, complete_var, standalone_mode, **extra)
+            return super().main(args, prog_name, complete_var, standalone_mode, **extra)
         except OSError:  # not even the error could be written
             sys.exit(FAILED)
         finally:

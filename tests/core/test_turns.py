@@ -1,4 +1,4 @@
-"""None"""
+"""Turns of a history: which a rewind keeps, and what a page shows of them."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -162,9 +163,11 @@ def _shown(terminal: int) -> str:
 
 
 def seen_here(*arguments: str, cwd: Path, **env: str) -> tuple[int, str]:
-    """Return what `seen_at_a_terminal` does, of a command with a short output, in this process."""
+    """Return what `seen_at_a_terminal` does, of a command, in this process."""
     ours, theirs = pty.openpty()
-    with os.fdopen(ours) as screen, pytest.MonkeyPatch.context() as patch:
+    with os.fdopen(ours) as screen, pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as reader:
+        # Read meanwhile: a terminal holds some 4,000 bytes.
+        shown = reader.submit(_shown, screen.fileno())
         with os.fdopen(theirs, "w", encoding="utf-8") as output, os.fdopen(os.dup(theirs)) as typed:
             for name, stream in (("stdin", typed), ("stdout", output), ("stderr", output)):
                 patch.setattr(sys, name, stream)
@@ -175,7 +178,7 @@ def seen_here(*arguments: str, cwd: Path, **env: str) -> tuple[int, str]:
             patch.chdir(cwd)
             with pytest.raises(SystemExit) as ended:
                 main(arguments, prog_name="flue-py")
-        return int(ended.value.code or 0), _shown(screen.fileno())
+        return int(ended.value.code or 0), shown.result()
 
 
 def with_a_bar_at_once(*arguments: str, **env: str) -> tuple[str, str]:

@@ -235,6 +235,7 @@ def test_entries_on_a_cycle_are_left_out_and_what_hangs_on_them_or_on_nothing_be
     assert skipped_lines(parsed) == [3, 4, 5]
     assert all(f"'{name}'" in note.text for name, note in zip("abc", parsed.report.skipped, strict=True))
     parents = {entry.id: entry.parent_id for entry in parsed.entries}
+    assert list(parents) == ["r", "f", "g", "h", "d", "e"]
     assert parents == {"r": None, "d": None, "e": "d", "f": "r", "g": None, "h": None}
     notes = {note.line: note.text for note in parsed.report.repaired}
     assert (list(notes), "'gone'" in notes[10]) == ([6, 9, 10], True)

@@ -120,11 +120,20 @@ REFUSED: dict[str, list[bytes]] = {
 def test_the_beginning_and_the_place_of_a_file_tell_it_from_others(
     name: str, beginning: Any, path: str, is_one: bool
 ) -> None:
-    head = beginning if isinstance(beginning, bytes) else json.dumps(beginning).encode() + b"\n"
     form = find_format(name)
-    assert form.recognizes(head, path) is is_one
-    assert (recognize(head, path) == form) is is_one
+    for head in (beginning,) if isinstance(beginning, bytes) else written(beginning, is_document=name in DOCUMENTS):
+        assert form.recognizes(head, path) is is_one
+        assert (recognize(head, path) == form) is is_one
     assert not form.recognizes(b"", path)
+
+
+DOCUMENTS = {"amp", "cline", "fuseraft", "fuseraft-repl"}
+"""Their programs write one JSON document a file, in lines."""
+
+
+def written(beginning: Any, *, is_document: bool) -> list[bytes]:
+    """Return a beginning as a line of JSON, and a document also as an indented one."""
+    return [json.dumps(beginning, indent=indent).encode() + b"\n" for indent in ((None, 2) if is_document else (None,))]
 
 
 @inputs(("name", "data"), [(name, data) for name, own in REFUSED.items() for data in (*NONE, *own)])

@@ -1,4 +1,4 @@
-""""""
+"""Lines of a terminal: cells, cuts and columns."""
 
 from __future__ import annotations
 

@@ -46,10 +46,12 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def opening(target: str, request: pytest.FixtureRequest) -> Opening:
     if not target.startswith("postgresql"):
         # Tests that do one thing after the other, as those of a module without an event loop of its own, are spared the
-        # thread that would run their transactions.
-        needs_threads = request.node.get_closest_marker("also_in_memory") or {"asyncio", "anyio"} & {
-            *vars(request.module)
-        }
+        # thread that would run their transactions, but with --thorough.
+        needs_threads = (
+            request.config.getoption("--thorough")
+            or request.node.get_closest_marker("also_in_memory")
+            or {"asyncio", "anyio"} & {*vars(request.module)}
+        )
         return partial(flue_py.open, target, durability="normal", threads=None if needs_threads else False)
     kept: KeptEngines = request.getfixturevalue("kept_engines")
     return partial(flue_py.open, engine=kept.of(target), durability="normal")

@@ -311,8 +311,17 @@ class FailingRunner(RunnerAround):
         return await self._runner.write(lambda tx: work(FailingTransaction(tx, fail_at)))
 
 
-MOST_DIFFERENT = ("append new and known blobs", "fork", "import", "several at once with a key")
-"""Operations that every run tries with neighbours: the others have the statements of these."""
+MOST_DIFFERENT = (
+    "append new and known blobs",
+    "delete",
+    "end a task",
+    "fork",
+    "import",
+    "retract",
+    "several at once with a key",
+    "update",
+)
+"""Operations that every run tries with neighbours; the others with --thorough."""
 SESSIONS = ("neighbour-1", "neighbour-2", "neighbour-3")
 
 
@@ -326,7 +335,7 @@ def neighbours(backend: Backend, number: int) -> list[Awaitable[Appended]]:
     ]
 
 
-@pytest.mark.parametrize("name", first(4, sorted(OPERATIONS, key=MOST_DIFFERENT.__contains__, reverse=True)))
+@pytest.mark.parametrize("name", first(8, sorted(OPERATIONS, key=MOST_DIFFERENT.__contains__, reverse=True)))
 async def test_whichever_statement_fails_its_neighbours_in_the_group_do_not_notice(
     tmp_path: Path, prepared: Prepared, name: str
 ) -> None:

@@ -158,10 +158,6 @@ def head_of_row(chain: Chain, tree_id: int, row: SessionRow, leaf: bytes) -> byt
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# REST
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # The keys that a store states: their fingerprints in `flue_store`, and the seams of a change.
 
 NO_KEY = 0
@@ -253,9 +249,8 @@ def state_first(tx: Transaction, key: int) -> Stated:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# REST
+# The seals of sessions: each covers the moves, edits, marks, links and calls that hang off a session.
 
-_PAGE = 200
 LogRow: TypeAlias = MoveRow | EditRow
 Sealed: TypeAlias = MoveRow | EditRow | MarkRow | LinkRow
 SealedRow = TypeVar("SealedRow", bound=Sealed)

@@ -21,7 +21,7 @@ def _target(request: pytest.FixtureRequest, folder: Path) -> str:
     return new_database()
 
 
-@pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.thorough)])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.thorough)])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A place for a store, for what does not depend on the database."""
     return _target(request, tmp_path)
