@@ -507,7 +507,9 @@ async def test_a_follower_hears_of_deletions_and_budgets(store: Store, session: 
     following.cancel()
     with pytest.raises(asyncio.CancelledError):
         await following
-    assert types(seen) == ["session_created", "budget_set", "budget_warning", "session_deleted", "budget_deleted"]
+    assert types(seen)[:3] == ["session_created", "budget_set", "budget_warning"]
+    # Sessions are looked at before budgets, and both may go between the two.
+    assert sorted(types(seen)[3:]) == ["budget_deleted", "session_deleted"]
 
 
 async def test_named_sessions_have_to_be_there(store: Store, session: Session) -> None:

@@ -45,6 +45,6 @@ def test_what_was_edited_in_a_file_is_refused_where_it_is_read(name: str) -> Non
 
 @pytest.mark.thorough(but=["a key and a witness"])
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_postgresql_refuses_it_too(name: str, new_store_database: NewDatabase) -> None:
+def test_postgresql_refuses_it_too(name: str, new_database: NewDatabase) -> None:
     settings, edits = ACCEPTED[name]
-    assert accepted(lambda: PostgresDatabase(new_store_database()), settings) == edits
+    assert accepted(lambda: PostgresDatabase(new_database()), settings) == edits
