@@ -771,15 +771,17 @@ def state_of(changes: Sequence[ContextChange], *, is_repaired: bool) -> str:
 
 
 def explained_row(
-    items: Sequence[ContextEntry], sent: ContextRequest, before: ContextRequest | None = None
+    items: Sequence[ContextEntry] | None, sent: ContextRequest, before: ContextRequest | None = None
 ) -> JsonObject:
     """Return the changes on the way from a context to a request: the steps, the events, and each entry. O(items).
 
-    With ``before``, an earlier request, also where the one begins otherwise than the other.
+    Without ``items``, of the entries those that are changed or repaired. With ``before``, an earlier request, also
+    where the one begins otherwise than the other.
     """
     report = sent.report
     changes = report.by_entry()
-    repaired = {repair.entry_id for repair in sent.repairs}
+    repaired = {repair.entry_id for repair in sent.repairs if repair.entry_id is not None}
+    roles = dict.fromkeys([*changes, *repaired]) if items is None else {item.entry_id: item.role for item in items}
     return {
         "agent": report.agent,
         "target": sent.target,
@@ -796,12 +798,12 @@ def explained_row(
         "events": [to_builtins(event) for event in report.events],
         "entries": [
             {
-                "entryId": item.entry_id,
-                "role": item.role,
-                "sent": how_sent(changes.get(item.entry_id, ()), is_repaired=item.entry_id in repaired),
-                "changes": [without(to_builtins(change), "entryId") for change in changes.get(item.entry_id, ())],
+                "entryId": entry_id,
+                "role": role,
+                "sent": how_sent(changes.get(entry_id, ()), is_repaired=entry_id in repaired),
+                "changes": [without(to_builtins(change), "entryId") for change in changes.get(entry_id, ())],
             }
-            for item in items
+            for entry_id, role in roles.items()
         ],
         "repairs": [{"entryId": repair.entry_id, "what": repair.what} for repair in sent.repairs],
         "broken": [str(broken) for broken in sent.broken],

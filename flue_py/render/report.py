@@ -326,8 +326,8 @@ def snapshot_rows(
 # The request of an agent, for the page: the effect of each step, and the outcome of each entry.
 
 
-def sent_json(explained: JsonObject, place: Mapping[str, int]) -> JsonObject:
-    """Return the explanation of a request: of the entries those not sent as they are, by place. O(items)."""
+def sent_json(explained: JsonObject, place: Mapping[str, int | str]) -> JsonObject:
+    """Return the explanation of a request: of the entries those not sent as they are, by place or id. O(items)."""
     changed: list[JsonValue] = [
         {"at": place[str(entry["entryId"])], "how": entry["sent"], "changes": entry["changes"]}
         for _, entry in objects_in(explained["entries"])

@@ -301,14 +301,14 @@ async def context(call: Call, request: Request) -> Response:
 
 
 async def sent(call: Call, request: Request) -> Response:
-    """Return the request of a target at an entry: the changes to the context, its entries by their places in it."""
+    """Return the request of a target at an entry: the changes to the context, by their entries. O(context)."""
     session, query = await call.session(), request.query_params
-    leaf = query.get("leaf", session.leaf_id)
-    items = await session.build_context_entries(leaf=leaf)
     agent = query.get("agent") or None
+    leaf = query.get("leaf", session.leaf_id)
     made = await session.request(query.get("target"), leaf=leaf, settings=call.settings, agent=agent)
-    place = {item.entry_id: number for number, item in enumerate(items)}
-    return _data({**report.sent_json(explained_row(items, made), place), "entryIds": [*place]})
+    ids = [*made.report.by_entry(), *(repair.entry_id or "" for repair in made.repairs)]
+    explain = lambda: _data(report.sent_json(explained_row(None, made), {each: each for each in ids}))  # noqa: E731
+    return await call.store.backend.waiting.call(explain)
 
 
 PAGES = {"/": list_page, "/sessions/{session}": session_page}

@@ -164,6 +164,9 @@ def test_the_libraries_are_byte_for_byte_what_the_notice_says_and_their_licences
 # -- contexts ---------------------------------------------------------------------------------------------------------
 
 
+DRAWN = ("message", "message", "branch_summary", "custom_message", "note", "exclusion", "compaction")
+
+
 @st.composite
 def histories(draw: st.DrawFn) -> list[Entry]:
     """Draw a tree of entries of all kinds, compactions that keep something, nothing, or what is on another branch."""
@@ -171,11 +174,7 @@ def histories(draw: st.DrawFn) -> list[Entry]:
     for number in range(draw(st.integers(1, 24))):
         parent = draw(st.sampled_from([None, *entries, *entries[-3:] * 3]))
         depth = 0 if parent is None else parent.depth + 1
-        kind = draw(
-            st.sampled_from(
-                ["message", "message", "branch_summary", "custom_message", "note", "exclusion", "compaction"]
-            )
-        )
+        kind = draw(st.sampled_from(DRAWN))
         fields: dict[str, Any] = {"summary": "s", "content": "c"} if kind != "message" else {}
         if kind == "compaction":
             fields["firstKeptEntryId"] = draw(st.sampled_from(["nowhere", *[entry.id for entry in entries]]))
@@ -236,10 +235,7 @@ SHELL = {"role": "bashExecution", "content": None, "command": "ls", "output": "a
         ({"role": "assistant", "content": THOUGHT}, [["thinking", "hm"], ["text", "so"]]),
         ({"role": "assistant", "content": [CALL]}, [["call", "p: 1", "read"]]),
         ({"role": "assistant", "content": [EDIT]}, [["diff", " a\n-b\n+c", "Edit x.py"]]),
-        (
-            {"content": [{"type": "audio", "mimeType": "audio/wav", "data": "AAAA"}]},
-            [["media", "audio, audio/wav, 3 bytes"]],
-        ),
+        ({"content": [SOUND]}, [["media", "audio, audio/wav, 3 bytes"]]),
         ({"content": [PICTURE, PICTURE]}, [["media", "image, image/png, 3 x 2 pixels, 93 bytes", 0]] * 2),
         (SHELL, [["call", "$ ls"], ["text", "a"]]),
         ({"role": "assistant", "content": [], "errorMessage": "aborted"}, [["error", "aborted"]]),
@@ -359,9 +355,8 @@ def test_taking_a_compaction_back_is_no_compaction_in_the_growth() -> None:
 
 
 def test_snapshots_are_a_line_a_turn_and_a_line_a_compaction() -> None:
-    lines = [
-        json.loads(line) for line in context_snapshots([reported(growing())], Thresholds(warn_at=100)).splitlines()
-    ]
+    snapshots = context_snapshots([reported(growing())], Thresholds(warn_at=100))
+    lines = [json.loads(line) for line in snapshots.splitlines()]
     names = ("agent", "turn", "turn_input_tokens", "cumulative_input_tokens")
     assert [tuple(line[name] for name in names) for line in lines] == [
         ("Planner", 1, 105, 105),

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 HOSTILE = "</script><img src=x onerror='window.pwned = 1'><script>window.pwned = 2</script>"
 LONG = 2_400
 ODD = "../~é/entries"
-HTML = "text/html; charset=utf-8"
 
 
 def ask(text: str) -> dict[str, Any]:
@@ -185,6 +184,12 @@ def test_of_a_long_session_there_is_what_is_looked_at(chromium: Chromium, server
         assert page.locator("#tree [aria-selected=true]").text_content().find("number 700") > 0
         page.locator("#tab-2").click()
         assert ids[699] in page.locator("#panel").text_content()
+        # What a step did is counted from all of them.
+        page.locator("#tabs button", has_text="Sent").click()
+        page.locator("#panel", has_text="as anthropic takes it").wait_for()
+        page.select_option("#panel [name=agent]", "short")
+        page.locator("#panel", has_text="for short").wait_for()
+        assert page.locator("#panel table tr").last.inner_text().split("\t")[2:5] == ["—", "5,484 (698)", "—"]
 
     chromium.look(f"{server.url}/sessions/long", partial(logged_in, look))
 

@@ -88,10 +88,10 @@ reading.makeSent = () => {
     ...TARGETS.map((name) => make("option", { value: name, text: name, selected: name === target })));
   ask(`${PAGE}/sent?leaf=${encodeURIComponent(id)}&target=${target}&agent=${encodeURIComponent(agent)}`).then((sent) => {
     const placeOf = new Map(view.session.entries.map((entry, at) => [entry.id, at]));
-    const placed = (rows) => rows.map((row) => ({ ...row, at: row.at === null ? null : placeOf.get(sent.entryIds[row.at]) }));
+    const placed = (rows) => rows.map((row) => ({ ...row, at: row.at === null ? null : placeOf.get(row.at) }));
     const all = { changed: placed(sent.changed), repairs: placed(sent.repairs) };
     const isHere = ({ at }) => at !== undefined;
-    const shown = { ...sent, isAsked: true, changed: all.changed.filter(isHere), repairs: all.repairs.filter(isHere) };
+    const shown = { ...sent, isAsked: true, all: all.changed, changed: all.changed.filter(isHere), repairs: all.repairs.filter(isHere) };
     const left = all.changed.length - shown.changed.length;
     told.replaceChildren(sentElement({ ...view.session, sent: shown }, reading.choose),
       ...(left ? [make("p", { class: "muted", text: `Not on this page: ${counted(left, "more of them", "more of them")}` })] : []));

@@ -24,7 +24,8 @@ function movedText([count, tokens]) {
 
 // Of each step what went in, what it cut, left out and added, and what went on. What it adds is of no entry.
 function stepsOf(sent) {
-  const changes = sent.changed.flatMap((each) => each.changes);
+  // Of a long session the page shows some, and counts all.
+  const changes = (sent.all ?? sent.changed).flatMap((each) => each.changes);
   const movedBy = (some) => [some.length, some.reduce((sum, change) => sum + change.tokensBefore - change.tokensAfter, 0)];
   let tokens = sent.tokensBefore;
   // A step that is asked for twice is one here: changes have its name alone.
