@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
@@ -17,9 +18,9 @@ from msgspec import Meta, Struct, field
 from flue_py.adapters.items import entries_of, items_of
 from flue_py.core.context import ContextEntry, context_of
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import Frozen, JsonObject
+from flue_py.core.json import Frozen, JsonObject, decode_objects, to_json
 from flue_py.core.kinds import COMPACTION
-from flue_py.core.sessions import ReadStamp
+from flue_py.core.sessions import PathRead, ReadStamp
 from flue_py.db.backend import Backend
 from flue_py.errors import EntryNotFound, IdempotencyConflict, InvalidArgument, SessionExists, shown
 from flue_py.providers.base import fields_of
@@ -81,42 +82,41 @@ def _items_in(context: Sequence[ContextEntry]) -> dict[str, Item]:
 
 
 class Listed(Frozen):
-    """The items of a context, and their places by id."""
+    """The items of a context as they are answered, each as JSON, their places by id, and how much they take."""
 
     stamp: ReadStamp
-    items: tuple[Item, ...]
+    answers: tuple[bytes, ...]
     places: Mapping[str, int]
+    size: int
 
 
-class Contexts:
-    """The conversations that were listed last: as long as nothing changes, a page of one is O(page)."""
+_LISTED: WeakKeyDictionary[Backend, OrderedDict[int, Listed]] = WeakKeyDictionary()
+"""The conversations that were listed last: as long as nothing changes, a page of one is O(page)."""
 
-    def __init__(self) -> None:
-        self._listed: OrderedDict[int, Listed] = OrderedDict()
-
-    async def of(self, call: Call, session: Session) -> Listed:
-        """Return the items of a conversation. One point read if they are those of the last time, else O(context)."""
-        key = session.info.session_key
-        listed = self._listed.get(key)
-        stamp = None if listed is None else listed.stamp
-        read = await call.store.backend.read_context(session.info.ref, unless=stamp)
-        if listed is None or read.entries is not None:
-            context = context_of(read.entries or (), read.compaction)
-            items = _items_in(context)
-            listed = Listed(read.stamp, tuple(items.values()), {item_id: at for at, item_id in enumerate(items)})
-            self._listed.pop(key, None)
-            if sum(len(item.entry.payload) for item in context) > _MOST_CHARACTERS:
-                return listed
-            self._listed[key] = listed
-        self._listed.move_to_end(key)
-        if len(self._listed) > _MOST_LISTED:
-            self._listed.popitem(last=False)
-        return listed
+_MOST_BYTES, _BESIDE = 128_000_000, 300
+"""How much all of these may take, and how much an item takes beside its JSON."""
 
 
-_CONTEXTS: WeakKeyDictionary[Backend, Contexts] = WeakKeyDictionary()
-_MOST_LISTED, _MOST_CHARACTERS = 16, 4_000_000
-"""How many conversations are remembered, and how long each may be."""
+async def _listed(call: Call, session: Session) -> Listed:
+    """Return the items of a conversation. One point read if they are those of the last time, else O(context)."""
+    key, backend = session.info.session_key, call.store.backend
+    all_listed = _LISTED.setdefault(backend, OrderedDict())
+    listed = all_listed.get(key)
+    read = await backend.read_context(session.info.ref, unless=None if listed is None else listed.stamp)
+    if listed is None or read.entries is not None:
+        listed = await backend.waiting.call(partial(_listed_in, read))
+    all_listed[key] = listed
+    all_listed.move_to_end(key)
+    while sum(each.size for each in all_listed.values()) > _MOST_BYTES:
+        all_listed.popitem(last=False)
+    return listed
+
+
+def _listed_in(read: PathRead) -> Listed:
+    items = _items_in(context_of(read.entries or (), read.compaction))
+    answers = tuple(to_json(_answer_of(item_id, item.fields)) for item_id, item in items.items())
+    places = {item_id: at for at, item_id in enumerate(items)}
+    return Listed(read.stamp, answers, places, sum(map(len, answers)) + len(answers) * _BESIDE)
 
 
 def _answer_of(item_id: str, item: JsonObject) -> JsonObject:
@@ -245,9 +245,11 @@ async def read_conversation(call: Call, _: Nothing, __: None) -> JsonObject:
 
 
 async def update_conversation(call: Call, _: Nothing, body: ConversationBody) -> JsonObject:
-    """Replace the metadata of a conversation; others of the session stay."""
+    """Replace the metadata of a conversation, once for an idempotency key; others of the session stay."""
     session = await call.session()
-    await session.set_metadata({METADATA: {**(body.metadata or {})}}, merge=True)
+    async with call.store.atomic(idempotency_key=call.key) as batch:
+        batch.set_metadata(session, {METADATA: {**(body.metadata or {})}}, merge=True)
+    await session.refresh()
     return _conversation(session)
 
 
@@ -270,23 +272,21 @@ async def list_items(call: Call, query: ItemsQuery, _: None) -> JsonObject:
         # The newest are at the end of the context, whatever is before them.
         newest = [*_items_in(await session.build_context_entries(limit=query.limit + 1)).values()]
         if len(newest) > query.limit:
-            return _page_of(newest[-query.limit :][::-1], has_more=True)
-    listed = await _CONTEXTS.setdefault(call.store.backend, Contexts()).of(call, session)
+            answers = [_answer_of(item.id, item.fields) for item in newest[: -query.limit - 1 : -1]]
+            return _list_of(answers, has_more=True)
+    listed = await _listed(call, session)
     place = None if query.after is None else listed.places.get(query.after)
     if query.after is not None and place is None:
         raise EntryNotFound(session.id, query.after)
-    count = len(listed.items)
+    count = len(listed.answers)
     if is_down:
         end = count if place is None else place
         start = max(0, end - query.limit)
-        return _page_of(listed.items[start:end][::-1], has_more=start > 0)
-    start = 0 if place is None else place + 1
-    end = min(count, start + query.limit)
-    return _page_of(listed.items[start:end], has_more=end < count)
-
-
-def _page_of(items: Sequence[Item], *, has_more: bool) -> JsonObject:
-    return _list_of([_answer_of(item.id, item.fields) for item in items], has_more=has_more)
+    else:
+        start = 0 if place is None else place + 1
+        end = min(count, start + query.limit)
+    answers = decode_objects(listed.answers[start:end])
+    return _list_of(answers[::-1], has_more=start > 0) if is_down else _list_of(answers, has_more=end < count)
 
 
 async def read_item(call: Call, _: ItemQuery, __: None) -> JsonObject:

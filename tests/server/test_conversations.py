@@ -187,6 +187,11 @@ def test_a_retry_is_done_once_and_an_id_is_there_once(client: openai.OpenAI) -> 
         client.conversations.items.create(name, items=again)
     assert refused(twice.value) == (400, "InvalidArgument", "items")
     assert len([*client.conversations.items.list(name)]) == len(ITEMS) + 1
+    late = key | {"Idempotency-Key": "3"}
+    client.conversations.update(name, metadata={"is": "early"}, extra_headers=late)
+    client.conversations.update(name, metadata={"is": "now"})
+    retried = client.conversations.update(name, metadata={"is": "early"}, extra_headers=late)
+    assert retried.metadata == {"is": "now"}
 
 
 @inputs(
