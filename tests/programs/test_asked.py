@@ -10,7 +10,8 @@ import json
 import re
 import shlex
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ needs("server", "mcp")
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/how-to/let-agents-ask.md"
+TOKEN = "t" * 32
 
 
 class Asking(NamedTuple):
@@ -66,9 +68,30 @@ def asks(asking: Asking) -> Callable[[Request], Turn]:
     return choose
 
 
+@contextmanager
+def added(command: str, where: str, folder: Path, database: str) -> Iterator[list[str]]:
+    """Return the line of the page that adds the tools to a program; on HTTP they are served meanwhile."""
+    flue = ["env", f"PYTHONPATH={ROOT}", *COMMAND, "--db", database]
+    lines = re.findall(rf"^{command} mcp add .*", PAGE.read_text(), re.MULTILINE)
+    (line,) = (line for line in lines if ("https://HOST/mcp" in line) == (where == "HTTP"))
+    if where != "HTTP":
+        yield [word for part in shlex.split(line) for word in (flue if part == "flue-py" else [part])]
+        return
+    tokens = folder / "TOKEN"
+    tokens.write_text(TOKEN)
+    arguments = [*flue, "mcp", "--http", "0", "--token-file", str(tokens)]
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        try:
+            url = server.stderr.readline().strip()
+            yield shlex.split(line.replace("https://HOST/mcp", url).replace("$(cat TOKEN)", TOKEN))
+        finally:
+            server.kill()
+
+
 @pytest.mark.skipif(not FOLDER.is_dir(), reason="FLUE_PY_PROGRAMS names no folder of programs")
 @pytest.mark.parametrize("name", sorted(ASKING))
-@pytest.mark.parametrize("where", ["a file", "PostgreSQL"])
+@pytest.mark.parametrize("where", ["a file", "PostgreSQL", "HTTP"])
 def test_the_program_asks_what_another_one_said(
     tmp_path: Path, new_database: NewDatabase, name: str, where: str
 ) -> None:
@@ -77,20 +100,18 @@ def test_the_program_asks_what_another_one_said(
         pytest.skip(f"{program.command} is not there")
     for made in (home, folder):
         made.mkdir()
-    database = str(tmp_path / "s.db") if where == "a file" else new_database()
+    database = new_database() if where == "PostgreSQL" else str(tmp_path / "s.db")
     with flue_py.sync.open(database) as store:
         session = store.create_session(id="c0ffee01")
         session.append_message({"role": "user", "content": "The pool runs dry since nobody closes cursors."})
-    added = re.findall(rf"^{program.command} mcp add .* mcp$", PAGE.read_text(), re.MULTILINE)[0]
-    flue = ["env", f"PYTHONPATH={ROOT}", *COMMAND, "--db", database]
-    line = [word for part in shlex.split(added) for word in (flue if part == "flue-py" else [part])]
-    with Model(choose=asks(ASKING[name])) as model:
+    with Model(choose=asks(ASKING[name])) as model, added(program.command, where, tmp_path, database) as line:
         if program.settings is not None:
             place, text = program.settings
             (home / place).parent.mkdir(parents=True)
             (home / place).write_text(text(model.url))
         environment = {key: value.replace("URL", model.url) for key, value in program.environment.items()}
         environment |= {"HOME": str(home), "LANG": "C.UTF-8", "PATH": f"{FOLDER}:/usr/bin:/bin"}
+        environment["PAST_SESSIONS_TOKEN"] = TOKEN
         for words in (line, [program.command, *ASKING[name].arguments]):
             done: subprocess.CompletedProcess[Any] = subprocess.run(  # noqa: PLW1510 - the output is shown if it fails
                 words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
