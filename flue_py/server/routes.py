@@ -20,7 +20,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.json import schema_components
 
 from flue_py.context.settings import ContextSettings
-from flue_py.core.json import Frozen, JsonObject
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.ledger import Dimension
 from flue_py.core.sessions import STORED, LeafChoice, OnConflict, SessionInfo, SessionKind, SessionOrder
 from flue_py.errors import IdempotencyConflict, InvalidArgument, SessionExists, SessionNotFound, shown
@@ -548,11 +548,14 @@ def _fields(schema: object) -> tuple[JsonObject, list[str]]:
     return cast("JsonObject", document["properties"]), cast("list[str]", document.get("required", []))
 
 
+def _in_path(path: str) -> list[JsonObject]:
+    schema: JsonObject = {"type": "string", "minLength": 1}
+    names = re.findall(r"\{(\w+)\}", path)
+    return [{"name": name, "in": "path", "required": True, "description": _ID, "schema": schema} for name in names]
+
+
 def _parameters(route: Route, query: object) -> list[JsonObject]:
-    rows: list[JsonObject] = [
-        {"name": name, "in": "path", "required": True, "description": _ID, "schema": {"type": "string", "minLength": 1}}
-        for name in re.findall(r"\{(\w+)\}", route.path)
-    ]
+    rows = _in_path(route.path)
     fields, required = _fields(query)
     rows += [
         {"name": name, "in": "query", "required": name in required, "schema": schema} for name, schema in fields.items()
@@ -594,15 +597,9 @@ def _events() -> JsonObject:
         "description": "The same, for the first request of a reader that sends no headers.",
         "schema": {"type": "string"},
     }
-    session: JsonObject = {
-        "name": "session",
-        "in": "path",
-        "required": True,
-        "description": _ID,
-        "schema": {"type": "string"},
-    }
     summary = "Follow the events of a session (server-sent events)."
-    return {"operationId": "events", "summary": summary, "parameters": [session, last, after], "responses": responses}
+    parameters: list[JsonValue] = [*_in_path(EVENTS), last, after]
+    return {"operationId": "events", "summary": summary, "parameters": parameters, "responses": responses}
 
 
 def openapi_document(routes: Sequence[Route], version: str) -> JsonObject:

@@ -43,13 +43,8 @@ LONG = "".join(f"{number} 雪{'x' * (number % 97)}\n" for number in range(4_000)
 
 async def tell(path: Path | str, key: bytes | None = None) -> None:
     """Store what two tenants said, a call without a known cost last; of ann a long text and a hostile one, too."""
-    call = {
-        "role": "assistant",
-        "content": "done",
-        "provider": "none",
-        "model": "none",
-        "usage": {"input": 5, "output": 7},
-    }
+    usage = {"input": 5, "output": 7}
+    call = {"role": "assistant", "content": "done", "provider": "none", "model": "none", "usage": usage}
     async with flue_py.open(path, key=key) as store:
         for tenant in ("ben", "ann"):
             session = await store.create_session(
@@ -124,10 +119,8 @@ async def test_an_agent_finds_reads_on_and_adds_over_standard_input_and_output(d
         kept = (await ask("remember", topic="pool", text="It has 8 places."))["remembered"]
         other = (await ask("remember", topic="pool", text="It has 9 places."))["remembered"]
         assert (await ask("remember", topic="pool", text="It has 8 places."))["remembered"] == kept
-        assert {memory["name"] for memory in (await ask("memories", words="places"))["memories"]} == {
-            kept["name"],
-            other["name"],
-        }
+        memories = (await ask("memories", words="places"))["memories"]
+        assert {memory["name"] for memory in memories} == {kept["name"], other["name"]}
     async with flue_py.open(database) as store:
         assert (await store.verify()).problems == []
 
@@ -195,10 +188,8 @@ async def test_a_tenant_sees_nothing_of_another(database: Path) -> None:
     assert [text for text in said if re.search(r"ben-|of ben|pool ben|ben[0-9]", text)] == []
     assert [len(answers[0]["hits"]) > 9, len(answers[4]["sessions"]), answers[5]["total"]["calls"]] == [True, 1, 1]
     async with flue_py.open(database) as store:
-        assert [memory.info.scope for memory in (await store.search_memories("pool", scope="ann")).documents] == [
-            "ann",
-            "ann",
-        ]
+        memories = (await store.search_memories("pool", scope="ann")).documents
+        assert [memory.info.scope for memory in memories] == ["ann", "ann"]
 
 
 @inputs(
