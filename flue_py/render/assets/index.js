@@ -119,10 +119,11 @@ function drawSums() {
 
 function drawTiles() {
   const tile = (value, text) => make("li", {}, make("span", { class: "tile-value", text: value }), make("span", { class: "muted", text }));
-  const programs = new Set(data.sessions.map((session) => session.program).filter(Boolean));
+  const namesOf = (field) => new Set(data.sessions.map((session) => session[field]).filter(Boolean)).size;
+  const [count, what] = namesOf("program") ? [namesOf("program"), "program"] : [namesOf("project"), "project"];
   byId("tiles").replaceChildren(
     tile(number(data.sessions.length), data.sessions.length === 1 ? "session" : "sessions"),
-    tile(number(programs.size), programs.size === 1 ? "program" : "programs"),
+    tile(number(count), count === 1 ? what : `${what}s`),
     tile(data.total ? short(data.total.paid[1]) : "…", "paid calls"),
     tile(data.total ? moneyText(data.total.paid) : "…", "paid in all"),
   );

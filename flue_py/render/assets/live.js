@@ -96,8 +96,8 @@ reading.makeSent = () => {
     told.replaceChildren(sentElement({ ...view.session, sent: shown }, reading.choose),
       ...(left ? [make("p", { class: "muted", text: `Not on this page: ${counted(left, "more of them", "more of them")}` })] : []));
   }, (error) => told.replaceChildren(make("p", { class: "refused", text: error.message })));
-  return make("div", {}, make("label", { class: "field" }, make("span", { text: "As sent to" }), targets),
-    data.agents.length ? make("label", { class: "field" }, make("span", { text: "by" }), agents) : null, told);
+  return make("div", {}, make("div", { class: "tools" }, make("label", { class: "field" }, make("span", { text: "As sent to" }), targets),
+    data.agents.length ? make("label", { class: "field" }, make("span", { text: "by" }), agents) : null), told);
 };
 
 // What has to be added up from all of a long session comes when nothing happens.
