@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import re
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -17,7 +16,6 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from flue_py.tui.app import SessionScreen, SessionsScreen, keys_of
 from tests.tui.driving import Driver, browsing
 from tests.tui.story import tell
 
@@ -123,21 +121,6 @@ SCENES: dict[str, Callable[[Driver], Awaitable[None]]] = {
 }  # fmt: skip
 
 
-KEYS = {"session": SessionScreen, "sessions": SessionsScreen}
-_TABLE = re.compile(r"(<!-- keys: (\w+) -->\n).*?(<!-- end of keys -->)", re.DOTALL)
-
-
-def with_keys(page: str) -> str:
-    """Return a page with the keys of the screens that it names, as they are."""
-
-    def table(found: re.Match[str]) -> str:
-        keys = keys_of(KEYS[found[2]].BINDINGS)
-        rows = [f"| `{key}` | {said} |" for key, said in keys]
-        return "\n".join((found[1] + "| key | what it does |", "| --- | --- |", *rows, found[3]))
-
-    return _TABLE.sub(table, page)
-
-
 def text_file(name: str) -> Path:
     return TEXTS / f"{name}.txt"
 
@@ -171,11 +154,6 @@ def main() -> None:
                 if is_written:
                     path.parent.mkdir(exist_ok=True)
                     path.write_text(content, encoding="utf-8")
-    page = PAGE.read_text(encoding="utf-8")
-    if with_keys(page) != page:
-        differ.append(PAGE.name)
-        if is_written:
-            PAGE.write_text(with_keys(page), encoding="utf-8")
     print(f"{'written' if is_written else 'differ'}: {', '.join(differ) or 'none'}")
     sys.exit(bool(differ) and not is_written)
 
