@@ -490,7 +490,7 @@ async def _conversation(conversation: Conversation, argument: str) -> str:
 
 async def _replay(conversation: Conversation, argument: str) -> str:
     if argument == "all":
-        return shown_lines(said_lines(await conversation.history()))
+        return await _history(conversation, "")
     if argument and not (argument.isascii() and argument.isdigit() and len(argument) < 10):
         return _usage("replay")
     return await conversation.resume_text(int(argument) if argument else None)

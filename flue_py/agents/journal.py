@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import zip_longest
 from os import PathLike
 from typing import Literal
 
@@ -94,7 +95,8 @@ async def tool_calls(session: Session) -> list[ToolCall]:
 def _calls_in(path: Sequence[Entry]) -> dict[str, ToolCall]:
     """Return the calls of tools since the last answer of a path, by id."""
     calls: dict[str, ToolCall] = {}
-    for entry in _since_answer(path):
+    last = max((number for number, entry in enumerate(path) if is_answer(entry.kind, entry.role)), default=-1)
+    for entry in path[last + 1 :]:
         if entry.kind == TOOL_CALL:
             try:
                 call = convert(entry.fields, ToolCall)
@@ -106,11 +108,6 @@ def _calls_in(path: Sequence[Entry]) -> dict[str, ToolCall]:
             if (begun := calls.get(call_id)) is not None:
                 calls[call_id] = structs.replace(begun, state="done")
     return calls
-
-
-def _since_answer(path: Sequence[Entry]) -> Sequence[Entry]:
-    last = max((number for number, entry in enumerate(path) if is_answer(entry.kind, entry.role)), default=-1)
-    return path[last + 1 :]
 
 
 class Journal:
@@ -251,14 +248,13 @@ class Journal:
                 return
             await sleep(seconds)
             await self.add(())
-        if self._unsaved:
-            self._on_unsaved = None
-            await self.add(())
+        self._on_unsaved = None
+        await self.add(())
 
     async def begin(self, messages: Sequence[ModelMessage], call: ToolCall) -> None:
         """Commit that a call begins, with the messages that are not stored: its answer is one of them."""
         async with self._turn:
-            await self._finish(self._commit_new(messages, _row(call)))
+            await self._finish(self._commit_new(messages, NewEntry.custom(TOOL_CALL, to_builtins(call))))
         self.calls[call.call_id] = call
 
     async def end(self, call: ToolCall, parts: Sequence[ModelRequestPart] = ()) -> None:
@@ -290,12 +286,9 @@ class Journal:
         """Back up files that a tool is about to edit, or commit how they are after it."""
         files = self.session.files
         async with self._turn:
-            if is_over:
-                await self._finish(files.after_edit(paths, root=root))
-            else:
-                await self._finish(_nothing_of(files.before_edit(paths, root=root)))
+            await self._finish((files.after_edit if is_over else files.before_edit)(paths, root=root))
 
-    async def _finish(self, work: Coroutine[object, object, None]) -> None:
+    async def _finish(self, work: Coroutine[object, object, object]) -> None:
         # What was committed has to be noted, also if the run is cancelled meanwhile.
         await self._store.backend.waiting.finish(work)
 
@@ -308,7 +301,7 @@ class Journal:
     async def _commit_end(self, call: ToolCall, parts: Sequence[ModelRequestPart]) -> None:
         entries: list[NewEntry] = []
         if not parts or call.tools:
-            entries.append(_row(call))
+            entries.append(NewEntry.custom(TOOL_CALL, to_builtins(call)))
         if parts:
             now = datetime.now(UTC)
             request = ModelRequest(
@@ -390,15 +383,6 @@ class Journal:
                 self._round.setdefault(call_id, None)
 
 
-async def _nothing_of(work: Awaitable[object]) -> None:
-    await work
-
-
-def _row(call: ToolCall) -> NewEntry:
-    fields: JsonObject = to_builtins(call)
-    return NewEntry.custom(TOOL_CALL, fields)
-
-
 def result_id(part: ModelRequestPart) -> str | None:
     """Return the id of the call that a part is the result of; None for any other part."""
     return part.tool_call_id if isinstance(part, ToolReturnPart) else None
@@ -406,16 +390,13 @@ def result_id(part: ModelRequestPart) -> str | None:
 
 def _answered(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
     """Return the messages without answers that broke off, where the model was asked once more."""
-    following: list[ModelMessage | None] = [*messages[1:], None][: len(messages)]
     return [
         message
-        for message, later in zip(messages, following, strict=True)
-        if not (isinstance(message, ModelResponse) and message.state == "interrupted" and _is_answer(later))
+        for message, later in zip_longest(messages, messages[1:])
+        if message.state != "interrupted"
+        or not isinstance(message, ModelResponse)
+        or not isinstance(later, ModelResponse)
     ]
-
-
-def _is_answer(message: ModelMessage | None) -> bool:
-    return isinstance(message, ModelResponse)
 
 
 def _behind_answer(messages: Sequence[ModelMessage]) -> list[ModelRequest]:

@@ -40,7 +40,6 @@ from pydantic_ai.exceptions import (
 )
 from pydantic_ai.messages import (
     ModelMessage,
-    ModelRequest,
     ModelRequestPart,
     ModelResponse,
     ToolCallPart,
@@ -257,8 +256,9 @@ class Recorded(AbstractCapability[Any]):
             # Whoever spoke did not wait for the calls; the model reads that they were not made.
             ctx.messages[:] = repair_messages(ctx.messages)
         elif journal.has_open_calls() or (journal.is_retry() and journal.was_output()):
-            # The calls come first; the prompt follows their results.
-            _drop_requests(ctx.messages)
+            # The calls come first, with the results that are stored; the prompt follows those.
+            while ctx.messages[-1] is not answer:
+                ctx.messages.pop()
             self._prompt = node.user_prompt
             return replace(node, user_prompt=None)
         elif node.user_prompt is None and answer.state == "interrupted" and ctx.messages[-1] is answer:
@@ -409,12 +409,6 @@ def _paths_of(tool_def: ToolDefinition, args: Mapping[str, object]) -> list[str]
     return [*map(str, paths)]
 
 
-def _drop_requests(messages: list[ModelMessage]) -> None:
-    """Take the requests behind the last answer out: its calls are made again, with the results that are stored."""
-    while messages and isinstance(messages[-1], ModelRequest):
-        messages.pop()
-
-
 def _failed(call: ToolCallPart, text: str) -> ToolReturnPart:
     return ToolReturnPart(call.tool_name, text, call.tool_call_id, tool_kind=call.tool_kind, outcome="failed")
 
@@ -517,7 +511,7 @@ class Requests:
         """
         overflow = _overflow_of(error)
         if overflow is None:
-            return await self._may_pass(error)
+            return await self._waits_for(error)
         if not self._plan.recovers or self._journal.is_behind:
             return False
         requests = self._requests
@@ -529,16 +523,20 @@ class Requests:
         self._messages = await self._journal.sent(await requests.athrow(overflow))
         return True
 
-    async def _may_pass(self, error: Exception) -> bool:
-        is_transient = isinstance(error, (ModelConnectionError, ConnectionError, TimeoutError)) or (
-            isinstance(error, ModelHTTPError) and (error.status_code in _TRANSIENT or error.status_code >= 500)
-        )
-        if not is_transient or self._retries >= len(self._plan.retry_seconds):
+    async def _waits_for(self, error: Exception) -> bool:
+        if not is_transient(error) or self._retries >= len(self._plan.retry_seconds):
             return False
         self._retries += 1
         wished = error.retry_after if isinstance(error, ModelAPIError) else None
         await self._plan.sleep(max(self._plan.retry_seconds[self._retries - 1], wished or 0))
         return True
+
+
+def is_transient(error: Exception) -> bool:
+    """Return whether the same request may be answered a little later."""
+    if isinstance(error, ModelHTTPError):
+        return error.status_code in _TRANSIENT or error.status_code >= 500
+    return isinstance(error, (ModelConnectionError, ConnectionError, TimeoutError))
 
 
 def _overflow_of(error: Exception) -> ContextOverflow | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 # The first import names the extra if the framework is missing.
-from flue_py.agents.recorded import Recorded
+from flue_py.agents.recorded import RETRY_SECONDS, Recorded, is_transient
 
 # isort: split
 from msgspec.structs import replace
@@ -106,7 +106,12 @@ class Repl:
     """
 
     def __init__(
-        self, conversation: Conversation, model: Opened, open_model: Callable[[str], Opened], screen: Screen
+        self,
+        conversation: Conversation,
+        model: Opened,
+        open_model: Callable[[str], Opened],
+        screen: Screen,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self.conversation = conversation
         self.draft = ""
@@ -114,6 +119,7 @@ class Repl:
         self._model = model
         self._open_model = open_model
         self._screen = screen
+        self._sleep = sleep
         self._instructions = ""
         self._pictures: list[BinaryContent] = []
         self._allowed: set[str] = set()
@@ -162,7 +168,8 @@ class Repl:
         line = line.strip()
         if not line.startswith("/"):
             if line:
-                await self._say(self._with_pictures(line))
+                pictures, self._pictures = self._pictures, []
+                await self._say([line, *pictures] if pictures else line)
             return True
         reply = await self._interruptible(run_command(self.conversation, line, self.commands))
         if reply is None:
@@ -232,7 +239,25 @@ class Repl:
                 HandleDeferredToolCalls(self._permit),
             ],
         )
-        return await agent.run(prompt, conversation_id=self.session.id, event_stream_handler=self._show)
+        said: Prompt | None = prompt
+        for seconds in (*RETRY_SECONDS, None):
+            try:
+                return await agent.run(said, conversation_id=session.id, event_stream_handler=self._show)
+            except Exception as error:
+                # Whatever fails before its answer begins has been tried again by `Recorded`.
+                if seconds is None or not (is_transient(error) and await self._is_broken_off()):
+                    raise
+                self._line(f"\nThe answer broke off ({one_line(str(error), _RESULT_CHARACTERS)}).", "yellow")
+                await self._sleep(seconds)
+                # What there was of it stays stored, and the model is asked again.
+                said = None
+        return None
+
+    async def _is_broken_off(self) -> bool:
+        """Return whether the conversation ends with a part of an answer."""
+        await self.session.refresh()
+        path = await self.session.get_active_path()
+        return path[-1].fields.get("stopReason") == "aborted"
 
     def _guard(self, session: Session) -> CompactionGuard:
         on_answer = partial(tell_answer, self._line)
@@ -284,10 +309,6 @@ class Repl:
                 self._line(f"\n· {call_line(read_call(event.part.tool_name, event.part.args_as_dict()))}", "cyan")
             elif isinstance(event, FunctionToolResultEvent):
                 self._line(f"  {one_line(event.part.model_response_str(), _RESULT_CHARACTERS)}", "dim")
-
-    def _with_pictures(self, line: str) -> Prompt:
-        pictures, self._pictures = self._pictures, []
-        return [line, *pictures] if pictures else line
 
     # -- sessions and models ------------------------------------------------------------------------------------------
 

@@ -78,8 +78,14 @@ class Screen:
 
 
 @asynccontextmanager
-async def talking(folder: Path, script: Script, *, key: str = "c") -> AsyncIterator[tuple[Repl, Screen]]:
-    """Yield a REPL on the session of a key, as a new process would have it."""
+async def talking(
+    folder: Path, script: Script, *, key: str = "c", waited: list[float] | None = None
+) -> AsyncIterator[tuple[Repl, Screen]]:
+    """Yield a REPL on the session of a key, as a new process would have it; how long it waits is in ``waited``."""
+
+    async def sleep(seconds: float) -> None:
+        assert waited is not None
+        waited.append(seconds)
 
     def open_model(name: str) -> Opened:
         if name == "gone":
@@ -89,7 +95,7 @@ async def talking(folder: Path, script: Script, *, key: str = "c") -> AsyncItera
     async with flue_py.open(folder / "a.db") as store:
         session = await store.open_session(key, mode="get_or_create", cwd=str(folder))
         screen = Screen()
-        repl = Repl(Conversation(store, session), script.opened(), open_model, screen)
+        repl = Repl(Conversation(store, session), script.opened(), open_model, screen, sleep)
         await repl.begin()
         yield repl, screen
 
@@ -175,6 +181,26 @@ async def test_a_turn_that_ends_early_loses_nothing_that_was_said(
         assert screen.read() == "Fine."
         assert await path_of(repl) == [*path, ("user", None), ("assistant", None)]
         assert (await repl.conversation.store.verify()).problems == []
+
+
+async def test_an_answer_that_breaks_off_is_kept_as_that_and_asked_for_again_twice(tmp_path: Path) -> None:
+    broken = ["Half", ConnectionError("cut")]
+    script = Script(broken, broken, ["Whole."], *[broken] * 3, ["Fine."])
+    waited: list[float] = []
+    async with talking(tmp_path, script, waited=waited) as (repl, screen):
+        screen.read()
+        await repl.run("Go.")
+        assert screen.read() == "Half\nThe answer broke off (cut).\n" * 2 + "Whole."
+        aborted = ("assistant", "aborted")
+        path = [("user", None), aborted, aborted, ("assistant", None)]
+        assert await path_of(repl) == path
+        assert [len(sent) for sent in script.requests] == [1, 1, 1]
+        await repl.run("More.")
+        assert screen.read() == "Half\nThe answer broke off (cut).\n" * 2 + "Half\nexplained: cut"
+        assert await path_of(repl) == [*path, ("user", None), aborted, aborted, aborted]
+        assert waited == [2.0, 4.0] * 2
+        await repl.run("Well?")
+        assert screen.read() == "Fine."
 
 
 async def test_switching_says_what_it_goes_on_with_and_takes_the_model_along(tmp_path: Path) -> None:

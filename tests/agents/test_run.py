@@ -56,6 +56,10 @@ def team(*names: str, **fields: Any) -> dict[str, Any]:
     return {"Agents": [{"Name": name, "Model": name.lower()} for name in names], **fields}
 
 
+def moving(*states: dict[str, Any]) -> dict[str, Any]:
+    return {"Selection": {"Type": "statemachine", "Initial": states[0]["Name"], "States": [*states]}}
+
+
 def most(turns: int) -> dict[str, Any]:
     return {"Termination": {"MaxIterations": turns}}
 
@@ -104,26 +108,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (team("A", **most(1), ContextBudget={"CutoverAt": 5}), "CutoverAt needs a section Compaction"),
     (team("A", **most(1), Selection={"Type": "function"}), "Function goes with Type: function"),
     (team("A", **most(1), Selection={"Type": "statemachine"}), "States go with Type: statemachine"),
-    (team("A", Selection={"Type": "statemachine", "States": [{"Name": "S", "Agent": "B"}]}), "no agent 'B'"),
+    (team("A", **moving({"Name": "S", "Agent": "B"})), "no agent 'B'"),
+    (team("A", **moving({"Name": "S", "Transitions": [{"To": "T"}]})), "no state 'T'"),
     (
-        team("A", Selection={"Type": "statemachine", "States": [{"Name": "S", "Transitions": [{"To": "T"}]}]}),
-        "no state 'T'",
-    ),
-    (
-        team(
-            "A",
-            Selection={
-                "Type": "statemachine",
-                "States": [{"Name": "S", "Agent": "A", "Transitions": [{"To": "S", "Contract": "C"}]}, {"Name": "E"}],
-            },
-        ),
+        team("A", **moving({"Name": "S", "Agent": "A", "Transitions": [{"To": "E", "Contract": "C"}]}, {"Name": "E"})),
         "no contract 'C'",
     ),
     ({"Agents": [{"Name": "A", "Model": "m", "Tools": ["x"]}], **most(1)}, "Agents.0.Tools.0"),
-    (
-        {"Agents": [{"Name": "A", "Model": "m", "ContextWindow": {"MaxTurnAge": -1}}], **most(1)},
-        "Agents.0.ContextWindow.MaxTurnAge",
-    ),
+    ({"Agents": [{"Name": "A", "Model": "m", "ContextWindow": {"MaxTurnAge": -1}}], **most(1)}, "0.ContextWindow.MaxT"),
 ]
 
 
@@ -333,33 +325,18 @@ async def test_a_failed_turn_waits_or_ends_the_run_which_goes_on_later(
             assert again.sent[0][1][0] == "Go."
 
 
+_TO_TEST = {"To": "Testing", "Signal": "HANDOFF", "Contract": "Built", "HandoffContext": ["changes_recent:3"]}
+_FROM_TEST = [{"To": "Done", "Signal": "PASS"}, {"To": "Building", "Signal": "FAIL"}]
 MACHINE: dict[str, Any] = team(
     "Dev",
     "Tester",
-    Selection={
-        "Type": "statemachine",
-        "Initial": "Building",
-        "States": [
-            {
-                "Name": "Building",
-                "Agent": "Dev",
-                "Transitions": [
-                    {
-                        "To": "Testing", "Signal": "HANDOFF", "Contract": "Built",
-                        "HandoffContext": ["changes_recent:3"],
-                    }
-                ],
-            },
-            {
-                "Name": "Testing",
-                "Agent": "Tester",
-                "Transitions": [{"To": "Done", "Signal": "PASS"}, {"To": "Building", "Signal": "FAIL"}],
-            },
-            {"Name": "Done"},
-        ],
-    },
+    **moving(
+        {"Name": "Building", "Agent": "Dev", "Transitions": [_TO_TEST]},
+        {"Name": "Testing", "Agent": "Tester", "Transitions": _FROM_TEST},
+        {"Name": "Done"},
+    ),
     Contracts={"Built": {"Files": ["out.txt"]}},
-)  # fmt: skip
+)
 
 
 async def test_a_state_is_left_on_its_signal_when_its_contract_holds_and_its_changes_are_handed_over(
