@@ -172,6 +172,8 @@ def kind_of(row: ClaudeRow) -> str:
 
 # The sessions that the rows of one Claude Code transcript belong to: the main one, and those of its sub-agents.
 
+_FORKED = re.compile(r"a(compact|side_question)-")
+"""Agents of the program whose files begin with a copy of the session, its first prompt as well."""
 REMEMBERED = 50_000
 """How many rows back a row may name a row that was merged into another one."""
 
@@ -303,6 +305,8 @@ class Chains:
         texts = chain.header.items()
         header: JsonObject = {name: text[:1000] if isinstance(text, str) else None for name, text in texts}
         names = {title.is_made: title.title for title in chain.titles}
+        if chain.parent is not None and (forked := _FORKED.match(chain.parent.task_id)):
+            names[True] = forked[1].replace("_", " ")
         session = kit.imported_session(
             chain.id,
             FORMAT,
@@ -852,12 +856,10 @@ class Bills:
         self._chains = chains
         self._before: Mapping[str, _Tokens] = {}
         self._dollars: Mapping[str, float] = {}
-        self._compaction: str | None = None
-        self._of_agents: dict[str, tuple[Chain, PaidCall]] = {}
+        self.compaction: str | None = None
+        """The last compaction that the program made: the calls for it have no rows."""
 
-    def note_compaction(self, row: ClaudeRow) -> None:
-        """Remember that the program made a compaction: the calls for it have no rows."""
-        self._compaction = row.uuid or str(row.line)
+        self._of_agents: dict[str, tuple[Chain, PaidCall]] = {}
 
     def read_state(self, chain: Chain, row: ClaudeRow) -> None:
         """Book the tokens that the program has counted since the last such row, and no answer in between reports."""
@@ -867,7 +869,7 @@ class Bills:
         state = {_VARIANT.sub("", model): _tokens(counts) for model, counts in reported.items()}
         before, self._before = self._before, state
         charged, self._dollars = self._dollars, _dollars(row, reported)
-        compaction, self._compaction = self._compaction, None
+        compaction, self.compaction = self.compaction, None
         spent, is_whole = self._answers.take_spent()
         if is_whole is None:
             return  # a fork repeats the answers of another session, which pays for the rest as well
@@ -1179,7 +1181,7 @@ class ClaudeCodeReader(kit.RowReader):
         if parent is None or parent.chain is not chain:
             parent = chain.tail
         body = {**self._entries.beside(chain, row), "logicalParentUuid": logical}
-        self._bills.note_compaction(row)
+        self._bills.compaction = row.uuid or str(row.line)
         chain.boundary = fields_of(row.fields.get("compactMetadata"))
         content = self._entries.custom(row, f"{PREFIX}compact_boundary", body)
         self._entries.emit(chain, chain.step(), row, content, {}, parent=_tail(parent))

@@ -242,7 +242,7 @@ def test_a_compaction_keeps_what_its_boundary_says_though_it_is_written_again() 
     assert report.skipped == ()
 
 
-@inputs("agent", [None, "abc"])
+@inputs("agent", [None, "abc", "acompact-1", "aside_question-1"])
 def test_sidechains_are_task_sessions(agent: str | None) -> None:
     side = {"isSidechain": True, **({"agentId": agent} if agent else {})}
     rows = [
@@ -256,6 +256,8 @@ def test_sidechains_are_task_sessions(agent: str | None) -> None:
     assert task.parent is not None
     assert (task.parent.session_id, task.parent.task_id) == (SESSION, agent or "s1")
     assert task.session.id == f"{SESSION}:{agent or 's1'}"
+    made = {"acompact-1": "compact", "aside_question-1": "side question"}
+    assert task.session.auto_title == made.get(str(agent)), "the first prompt is that of the session"
     assert (main.session.id, main.parent) == (SESSION, None)
 
 
