@@ -91,7 +91,7 @@ OTHERS = (
         rb'\s*\[\s*\{("message": ?\{(?s:.)*"turn_index"|(?s:.)*"generationStatus":)',
         is_part=True,
     ),
-    Program("Mistral Vibe 2", _in(("~/.vibe/logs/session",), "session_*.json", "session_*/messages.jsonl")),
+    Program("Mistral Vibe 1", ("~/.vibe/logs/session/session_*.json",)),
     Program("OpenHands (before its SDK)", ("~/.openhands/sessions/*/events/*.json",)),
     Program("Qwen Code (older sessions)", ("~/.qwen/tmp/*/chats/*.json*",)),
     Program("Zed", _in(_DATA, "[zZ]ed/threads/threads.db")),
