@@ -30,8 +30,6 @@ _UNTITLED = frozenset({"", "Untitled Session", "New Session"})
 _ATTACHED = "<system_info>The files below have been attached by the user, consider them in your response</system_info>"
 """The words that the program sends before the text files of a prompt."""
 _STOPS = {"end_turn": "stop", "max_tokens": "length", "tool_use": "toolUse", "canceled": "aborted"}
-_SECONDS = 100_000_000_000
-"""A time above this is in milliseconds: the program means those, and writes seconds."""
 
 
 def looks_like_crush(head: bytes, path_name: str = "") -> bool:
@@ -136,7 +134,7 @@ class _Reading(Struct):
 
     def _place(self, message: _Message, entry: NewEntry, beside: JsonObject) -> None:
         beside = {**only(message.fields, "id"), **beside}
-        self.chain.add(entry, message.line, beside=beside, created_us=_moment(message.fields.get("created_at")))
+        self.chain.add(entry, message.line, beside=beside, created_us=kit.read_moment(message.fields.get("created_at")))
 
 
 def _asked(message: _Message) -> list[JsonValue]:
@@ -193,10 +191,6 @@ def _result_of(result: JsonObject) -> JsonObject:
     return {**said, **({"toolName": result["name"]} if result.get("name") else {}), "isError": is_error}
 
 
-def _moment(at: JsonValue) -> int | None:
-    return kit.read_moment(at * 1000 if type(at) is int and at < _SECONDS else at)
-
-
 def _call(session: JsonObject, session_id: str) -> tuple[PaidCall, ...]:
     """Return the cost of a session as one call. Its tokens are those of the last call, and no sum."""
     cost = session.get("cost")
@@ -244,7 +238,7 @@ def parse_crush(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.Se
         {"session": about},
         auto_title=None if str(about.get("title")) in _UNTITLED else about.get("title"),
         cwd=next((row.fields.get("folder") for row in rows[1:] if row.type == "place"), None),
-        created_us=_moment(about.get("created_at")),
+        created_us=kit.read_moment(about.get("created_at")),
         parent=parent,
     )
     return replace(parsed, restates=True, calls=calls)

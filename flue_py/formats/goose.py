@@ -264,8 +264,7 @@ class _Reading(Struct):
 
     def _place(self, row: _Message, entry: NewEntry, beside: JsonObject, words: NewEntry | None = None) -> None:
         """Add an entry, whose id is made of its words and of those before: people edit rows, which keep their ids."""
-        at = row.fields.get("created")
-        moment = kit.read_moment(at * 1000) if type(at) is int else None
+        moment = kit.read_moment(row.fields.get("created"))
         beside = {name: value for name, value in {**only(row.fields, "id"), **beside}.items() if value}
         self.chain.add(entry, row.line, beside=beside, created_us=moment, known_by=words)
 
@@ -275,13 +274,13 @@ class _Reading(Struct):
         for call in chain.from_iterable(self.ledger.values()):
             if call.get("session_id") != self.chain.session_id:
                 continue
-            model, at = call.get("model"), call.get("created_timestamp")
+            model = call.get("model")
             provider = self.providers.get(model if isinstance(model, str) else None, about.get("provider_name"))
             purpose = COMPACTION if call.get("is_compaction") else "turn"
             paid = call_of(
                 read_reported(usage_of(call)), provider=provider, model=model, call_id=_call_id(call), purpose=purpose
             )
-            calls.append(replace(paid, at_us=kit.read_moment(at * 1000) if type(at) is int else None))
+            calls.append(replace(paid, at_us=kit.read_moment(call.get("created_timestamp"))))
         prefix = "accumulated_"
         sums = counts_of({name.removeprefix(prefix): about[name] for name in about if name.startswith(prefix)})
         usage = usage_of(rest_of_sums(sums, self.counted))

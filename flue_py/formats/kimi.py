@@ -359,6 +359,8 @@ LIST, ITEM, EVENT = "list", "item", "event"
 _LIST_BEGINNING = re.compile(rb'\s*\{"role": ?"_(system_prompt|checkpoint|usage)"')
 _IN_PLACE = re.compile(rb'\s*\{"role": ?"(user|assistant)"')
 _LIST = re.compile(r"context(?:_(\d+))?\.jsonl")
+_EVENT = re.compile(rb'"(StatusUpdate|TurnBegin)"')
+_TURN_OF_AGENT = re.compile(rb'"SubagentEvent".*"TurnBegin"')
 _LIST_TOKENS = {"input_other": "input", "input_cache_read": "cacheRead", "input_cache_creation": "cacheWrite"}
 
 
@@ -402,11 +404,11 @@ def gather_kimi_cli(path: Path) -> Generator[bytes, None, None]:
     if root != folder or (is_of_folder and not is_list):
         about["agent"] = folder.name if root != folder else path.stem
     yield gathered_row(SESSION, {**about, "state": object_beside(root / "state.json")})
+    wanted = _EVENT if is_list else _TURN_OF_AGENT
+    yield from (_row(EVENT, line) for line in lines_of(folder / "wire.jsonl") if wanted.search(line))
     for file in _lists(path):
         yield gathered_row(LIST, {})
         yield from (_row(ITEM, line) for line in lines_of(file) if not line.isspace())
-    if is_list:
-        yield from (_row(EVENT, line) for line in lines_of(folder / "wire.jsonl") if b'"StatusUpdate"' in line)
 
 
 def _row(kind: str, line: bytes) -> bytes:
@@ -424,6 +426,11 @@ class _Lists(Struct):
     tools: dict[str, str] = field(default_factory=dict)
     calls: list[PaidCall] = field(default_factory=list)
     began_us: int | None = None
+    turns: list[tuple[str, int | None]] = field(default_factory=list)
+    """The prompts of the session, in order, and their times: lists have none."""
+
+    turn: int = -1
+    """The one that the list has come to."""
 
     def read(self, row: kit.Row) -> None:
         """Take over a row."""
@@ -431,30 +438,41 @@ class _Lists(Struct):
         role = value.get("role")
         if row.type == LIST:
             notes.left_out["is about the session"] += 1
-            self.chain.leaf = None
+            self.chain.leaf, self.turn = None, -1
         elif row.type == EVENT:
             notes.left_out["is about a step"] += 1
-            self._pay(value)
+            self._time(value)
         elif role in ("_checkpoint", "_usage"):
             notes.left_out["is a mark in the list"] += 1
         elif role == "_system_prompt":
-            self.chain.follow(kit.plain_entry("kimi_cli.system_prompt", only(value, "content")), row.line)
+            entry = kit.plain_entry("kimi_cli.system_prompt", only(value, "content"))
+            self.chain.follow(entry, row.line, created_us=self.began_us)
         else:
             content = value.get("content")
             parts = [_part(part) for part in content] if isinstance(content, list) else content
             message = message_from_chat({**value, "content": parts}, self.tools)
             self.tools |= calls_in(message)
             entry, extra = kit.message_entry(message, value, row.line, notes)
-            self.chain.follow(entry, row.line, beside=extra)
+            if role == "user":
+                text, next_turn = message_text(message), self.turn + 1
+                same = (at for at, turn in enumerate(self.turns[next_turn:], next_turn) if turn[0] == text)
+                self.turn = next(same, self.turn)
+            created_us = self.turns[self.turn][1] if self.turn >= 0 else self.began_us
+            self.chain.follow(entry, row.line, beside=extra, created_us=created_us)
 
-    def _pay(self, value: JsonObject) -> None:
-        """Book the tokens of a step: nothing says which message it made."""
-        payload = fields_of(fields_of(value.get("message")).get("payload"))
-        time, usage = value.get("timestamp"), payload.get("token_usage")
+    def _time(self, value: JsonObject) -> None:
+        """Note when a prompt came, or book the tokens of a step: nothing says which message it made."""
+        message = fields_of(value.get("message"))
+        payload = fields_of(message.get("payload"))
+        if "event" in payload and "agent_id" not in payload:  # of an agent without a wire.jsonl
+            message = fields_of(payload["event"])
+            payload = fields_of(message.get("payload"))
+        at_us, usage = kit.read_moment(value.get("timestamp")), payload.get("token_usage")
+        self.began_us = self.began_us or at_us
+        if message.get("type") == "TurnBegin":
+            self.turns.append((message_text({"content": payload.get("user_input")}), at_us))
         if not isinstance(usage, dict):
             return
-        at_us = int(time * 1_000_000) if isinstance(time, (int, float)) and 0 <= time < 253_402_300_800 else None
-        self.began_us = self.began_us or at_us
         reported = read_reported({_LIST_TOKENS.get(name, name): count for name, count in usage.items()})
         call_id = made_id(CLI_FORMAT, f"{at_us}:{kit.one_text(payload.get('message_id'))}")
         self.calls.append(replace(call_of(reported, call_id=call_id), at_us=at_us))

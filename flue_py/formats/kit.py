@@ -22,7 +22,7 @@ from flue_py.core.context import ContextEntry, EntryCost, project
 from flue_py.core.entries import Entry, NewEntry, checked_kind, entry_of_message, from_microseconds, to_microseconds
 from flue_py.core.json import MAX_DIGITS, Frozen, JsonObject, JsonValue, encode_json, replace_lone_surrogates, without
 from flue_py.core.kinds import MESSAGE, SHOWN_KINDS
-from flue_py.core.sessions import MAX_NAME_BYTES, NewSession, SessionInfo, TaskLink, is_usable, made_id
+from flue_py.core.sessions import MAX_NAME_BYTES, NewSession, SessionInfo, TaskLink, derived_id, is_usable, made_id
 from flue_py.core.usage import NO_USAGE, Cost, PaidCall, ReportedUsage, by_model, call_of, read_reported
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.providers.base import ExportNote, Leftovers
@@ -146,11 +146,11 @@ class Notes(Struct):
         if len(self.skipped) < MAX_NOTES:
             self.skipped.append(LineNote(line, why, self.unit))
 
-    def repair(self, line: int, how: str) -> None:
-        """Note that a line made an entry that differs from it."""
-        self.repaired_rows += 1
-        if len(self.repaired) < MAX_NOTES:
-            self.repaired.append(LineNote(line, how, self.unit))
+    def repair(self, line: int, *faults: str) -> None:
+        """Note that a line made an entry that differs from it, in each of these ways."""
+        self.repaired_rows += len(faults)
+        room = MAX_NOTES - len(self.repaired)
+        self.repaired += [LineNote(line, fault, self.unit) for fault in faults[:room]]
 
     def hold_back(self, line: int) -> None:
         """Note that a line at the end was not taken, since the message that it belongs to may not be complete."""
@@ -487,8 +487,7 @@ def with_call(
 ) -> NewEntry:
     """Return an entry with the call that was paid for it, as ``reported``; oddities of that are noted."""
     usage = reported if isinstance(reported, ReportedUsage) else read_reported(reported)
-    for oddity in usage.oddities:
-        notes.repair(line, oddity)
+    notes.repair(line, *usage.oddities)
     call = call_of(usage, provider=provider, model=model, call_id=call_id, purpose=purpose)
     return replace(entry, calls=by_model(call, usage))
 
@@ -645,9 +644,12 @@ def read_time(value: JsonValue) -> int | None:
 
 
 def read_moment(value: JsonValue) -> int | None:
-    """Return an ISO 8601 text, or milliseconds since 1970, in microseconds since 1970 UTC; None for anything else."""
+    """Return an ISO 8601 text, or a number, in microseconds since 1970 UTC; None for anything else.
+
+    A number is one of milliseconds since 1970, but of seconds if it is too small for these: before 1973.
+    """
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 253_402_300_800_000:
-        return int(value * 1000)
+        return int(value * (1_000_000 if value < 100_000_000_000 else 1000))
     return read_time(value)
 
 
@@ -690,8 +692,7 @@ def message_entry(message: JsonObject, original: JsonValue, at: int, notes: Note
             return message_entry({**message, "usage": _storable(usage)}, original, at, notes)
         notes.repair(at, f"{error}; kept as {UNREADABLE_MESSAGE}, outside the context")
         return plain_entry(UNREADABLE_MESSAGE, _storable(original)), {}
-    for oddity in entry.oddities:
-        notes.repair(at, oddity)
+    notes.repair(at, *entry.oddities)
     return entry, {}
 
 
@@ -726,6 +727,17 @@ class Chain(Struct):
     placed: dict[tuple[str | None, str], str] = field(default_factory=dict)
     """The entries of `follow`, by the one before them, and their payloads."""
 
+    def own_name(self, row: Row) -> str:
+        """Return the id that a row has for its entry; another one, which is noted, if it has none or repeats one."""
+        own = row.fields.get("id")
+        name = own if is_name(own) else derived_id(self.session_id, row.line)
+        if not is_name(own):
+            self.notes.repair(row.line, f"{unusable_id(own)}; it was given another")
+        elif name in self.lines:
+            self.notes.repair(row.line, f"repeats the id {name!r}; it was given another")
+            name = first_unused(lambda number: derived_id(name, row.line, str(number)), self.lines)
+        return name
+
     def add(
         self,
         entry: NewEntry,
@@ -756,13 +768,15 @@ class Chain(Struct):
             self.linked = name
         return name
 
-    def follow(self, entry: NewEntry, at: int, *, beside: Mapping[str, JsonValue] | None = None) -> None:
+    def follow(
+        self, entry: NewEntry, at: int, *, beside: Mapping[str, JsonValue] | None = None, created_us: int | None = None
+    ) -> None:
         """Go on to an entry below the leaf: one that is there, if it says the same, as lists begin alike."""
         key = self.leaf, entry.payload
         self.notes.merged += key in self.placed
         # The same list gives the same ids, wherever it is.
         self.linked = self.leaf or ""
-        self.leaf = self.placed[key] = self.placed.get(key) or self.add(entry, at, beside=beside)
+        self.leaf = self.placed[key] = self.placed.get(key) or self.add(entry, at, beside=beside, created_us=created_us)
 
     def parsed(
         self,

@@ -478,9 +478,8 @@ def bill_of(state: JsonObject) -> dict[tuple[str, int], Paid]:
             provider, slash, rest = model.partition("/")
             names = {"provider": provider if slash else "", "model": rest if slash else model}
             names["purpose"] = "compaction" if name == "condenser" else "turn"
-            moment = cost.get("timestamp")
-            at_us = kit.read_moment(moment * 1000) if isinstance(moment, (int, float)) else None
-            bill.setdefault((response, seen[response]), Paid(_reported(usage, cost, is_driven), names, at_us))
+            paid = Paid(_reported(usage, cost, is_driven), names, kit.read_moment(cost.get("timestamp")))
+            bill.setdefault((response, seen[response]), paid)
             seen[response] += 1
     return bill
 

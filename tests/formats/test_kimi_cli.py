@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import flue_py
+from flue_py.core.kinds import message_text
 from flue_py.formats.kimi import beside_kimi_cli
 from tests.formats.transcripts import all_seen, as_lines, import_file, rows_are_accounted_for
 
@@ -32,6 +33,17 @@ def step(time: float, name: str) -> dict[str, Any]:
     return {"timestamp": time, "message": {"type": "StatusUpdate", "payload": payload}}
 
 
+def begin(time: float, prompt: str) -> dict[str, Any]:
+    said = [{"type": "text", "text": prompt}]
+    return {"timestamp": time, "message": {"type": "TurnBegin", "payload": {"user_input": said}}}
+
+
+def of_agent(event: dict[str, Any], **names: str) -> dict[str, Any]:
+    """Return an event as that of an agent: of one with files of its own if it has a name."""
+    payload = {"task_tool_call_id": "t1", "event": event["message"], **names}
+    return {"timestamp": event["timestamp"], "message": {"type": "SubagentEvent", "payload": payload}}
+
+
 class Folder:
     """A session as the program leaves it."""
 
@@ -49,11 +61,7 @@ class Folder:
 
 
 def spoken(context: list[Any]) -> list[tuple[str, str]]:
-    texts = [(message["role"], message.get("content") or "") for message in context]
-    return [
-        (role, text if isinstance(text, str) else "".join(part.get("text", "") for part in text))
-        for role, text in texts
-    ]
+    return [(message["role"], message_text(message)) for message in context]
 
 
 @pytest.fixture
@@ -62,31 +70,31 @@ def folder(tmp_path: Path) -> Folder:
 
 
 async def test_a_list_is_a_session_with_the_tokens_of_its_steps(folder: Folder) -> None:
-    folder.write(
-        "wire.jsonl", [{"type": "metadata", "protocol_version": "1.9"}, step(1_790_000_000.5, "m1"), step(2e9, "m2")]
-    )
+    events = [step(1_790_000_000.5, "m1"), begin(1_790_000_009, "What is in a?"), of_agent(step(2e9, "m2"))]
+    events += [of_agent(begin(1_790_000_011, "Look.")), of_agent(step(2e9, "m3"), agent_id="a1")]
+    folder.write("wire.jsonl", [{"type": "metadata", "protocol_version": "1.9"}, *events])
     folder.write("state.json", [{"custom_title": "Shop", "title_generated": False}])
     file = folder.write("context.jsonl", TALK)
     folder.write("subagents/a1/context.jsonl", TALK[2:3])
     async with flue_py.open(":memory:") as store:
         report = await import_file(store, file)
         await import_file(store, folder.path / "subagents/a1/context.jsonl")
+        await import_file(store, folder.write("context_sub_1.jsonl", [{"role": "user", "content": "Look."}]))
+        agent = (await store.find_session("session-1:context_sub_1")).info
         seen = await all_seen(store)
         info = (await store.find_session("session-1")).info
         assert (await store.verify()).problems == []
         links = await (await store.find_session("session-1")).tasks.links()
     assert spoken(seen["session-1"].context) == [
-        ("user", "What is in a?"),
-        ("assistant", ""),
-        ("toolResult", "AAA"),
-        ("assistant", "AAA."),
-    ]
+        ("user", "What is in a?"), ("assistant", ""), ("toolResult", "AAA"), ("assistant", "AAA."),
+    ]  # fmt: skip
+    assert (info.active_us, agent.active_us) == (1_790_000_009_000_000, 1_790_000_011_000_000)
     called = seen["session-1"].context[1]["content"]
     assert [part["type"] for part in called] == ["thinking", "toolCall"]
     assert seen["session-1"].context[2]["toolName"] == "ReadFile"
     assert seen["session-1"].spent_tokens == 200
     assert (info.title, info.auto_title, info.cwd) == ("Shop", None, "/home/dev/shop")
-    assert [link.child_id for link in links] == ["session-1:a1"]
+    assert {link.child_id for link in links} == {"session-1:a1", "session-1:context_sub_1"}
     assert rows_are_accounted_for(report)
     assert (report.skipped, report.repaired, dict(report.unknown_kinds)) == ((), (), {})
 
@@ -118,11 +126,8 @@ async def test_a_fork_repeats_steps_that_are_paid_once(tmp_path: Path, folder: F
     assert spent == {"session-1": 100, "session-2": 100}
 
 
-def test_the_states_of_files_that_are_not_there_are_none() -> None:
-    assert beside_kimi_cli(Path("/context.jsonl")) == {}
-
-
 async def test_rows_that_are_none_are_noted_and_a_file_without_any_is_refused(folder: Folder) -> None:
+    assert beside_kimi_cli(folder.path / "context.jsonl") == {}
     file = folder.write("context.jsonl", TALK)
     file.write_bytes(
         file.read_bytes() + b'{torn\n{},"type":"session"\n' + b"".join(as_lines([{"role": "user", "content": 7}]))

@@ -327,7 +327,7 @@ def test_a_row_without_a_readable_time_takes_its_messages_time_or_the_headers() 
     del row["timestamp"]
     label = {"type": "label", "id": "b", "parentId": "a", "timestamp": "yesterday", "targetId": "a", "label": "L"}
     parsed = parsed_with(row, label)
-    assert [entry.created_us for entry in parsed.entries] == [1000, 1767607200000000]
+    assert [entry.created_us for entry in parsed.entries] == [1_000_000, 1767607200000000]
     assert decode_object(parsed.entries[1].extra or "{}") == {"timestamp": "yesterday"}
     assert repaired_lines(parsed) == [2, 3]
 
