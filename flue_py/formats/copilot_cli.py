@@ -251,13 +251,7 @@ class CopilotCliReader(kit.RowReader):
         self._add(replace(entry, calls=tuple(calls)), row, agent, {})
 
     def _add(self, entry: NewEntry, row: kit.Row, agent: _Agent, beside: Mapping[str, JsonValue]) -> None:
-        own, name = row.fields.get("id"), row.id
-        if own != name:
-            self._notes.repair(row.line, f"{kit.unusable_id(own)}; it was given another")
-        elif name in agent.chain.lines:
-            self._notes.repair(row.line, f"repeats the id {name!r}; it was given another")
-            name = derived_id(name, row.line)
-        at = kit.read_time(row.fields.get("timestamp"))
+        name, at = agent.chain.own_name(row), kit.read_time(row.fields.get("timestamp"))
         agent.chain.add(entry, row.line, beside=beside, entry_id=name, created_us=at)
 
     # the calls
@@ -273,8 +267,7 @@ class CopilotCliReader(kit.RowReader):
 
     def _paid(self, row: kit.Row, usage: JsonObject, purpose: str, model: JsonValue) -> PaidCall:
         reported = read_reported(_translated(usage))
-        for oddity in reported.oddities:
-            self._notes.repair(row.line, oddity)
+        self._notes.repair(row.line, *reported.oddities)
         return call_of(reported, provider=self._provider, model=model, call_id=made_id(FORMAT, row.id), purpose=purpose)
 
     def _unaccounted(self, row: kit.Row, metrics: JsonObject) -> Iterator[PaidCall]:

@@ -104,14 +104,8 @@ class DroidReader(kit.RowReader):
     def _add(
         self, row: kit.Row, chain: kit.Chain, entry: NewEntry, beside: JsonObject, at: int | None, index: int = 0
     ) -> None:
-        own = row.fields.get("id")
-        name = own if kit.is_name(own) else derived_id(chain.session_id, row.line)
-        name = derived_id(name, str(index)) if index else name
-        if not kit.is_name(own) and index == 0:
-            self._notes.repair(row.line, f"{kit.unusable_id(own)}; it was given another")
-        if name in chain.lines:
-            self._notes.repair(row.line, f"repeats the id {name!r}; it was given another")
-            name = kit.first_unused(lambda number: derived_id(name, row.line, str(number)), chain.lines)
+        row.id = row.id or chain.own_name(row)
+        name = derived_id(row.id, str(index)) if index else row.id
         chain.add(entry, row.line, beside=beside, entry_id=name, created_us=at)
 
     def _calls(self, settings: JsonObject, session_id: str) -> tuple[PaidCall, ...]:
@@ -121,8 +115,7 @@ class DroidReader(kit.RowReader):
         written = [count for name in ("outputTokens", "thinkingTokens") if isinstance(count := sums.get(name), int)]
         counts |= {"output_tokens": sum(written)} if written else {}
         reported = read_reported(counts)
-        for oddity in reported.oddities:
-            self._notes.repair(0, oddity)
+        self._notes.repair(0, *reported.oddities)
         provider, model = settings.get("providerLock"), settings.get("model")
         call = call_of(reported, provider=provider, model=model, call_id=made_id(FORMAT, session_id))
         at = kit.read_moment(settings.get("providerLockTimestamp")) or self._created_us

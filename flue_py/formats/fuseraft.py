@@ -68,7 +68,8 @@ def parse_fuseraft_repl(data: bytes, name: str = "the file") -> tuple[kit.Sessio
             names.update(calls_in(message))
             entry, extra = kit.message_entry(message, item.value, item.index, notes)
             # The model may be another one the next time: an entry is known by its words.
-            by_model, _ = kit.message_entry(_answered_by(model, message), item.value, item.index, kit.Notes())
+            whole = {**message, "model": model} if model and message.get("role") == "assistant" else message
+            by_model, _ = kit.message_entry(whole, item.value, item.index, kit.Notes())
             chain.add(
                 by_model,
                 item.index,
@@ -82,10 +83,6 @@ def parse_fuseraft_repl(data: bytes, name: str = "the file") -> tuple[kit.Sessio
 
 
 read_fuseraft_repl = partial(kit.DocumentReader, parse_fuseraft_repl)
-
-
-def _answered_by(model: str | None, message: JsonObject) -> JsonObject:
-    return {**message, "model": model} if model and message.get("role") == "assistant" else message
 
 
 def _messages(item: kit.Item, names: dict[str, str], notes: kit.Notes) -> list[tuple[JsonObject, JsonObject]]:

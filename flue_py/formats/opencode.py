@@ -227,7 +227,7 @@ class _Tree(Struct):
             (at, name, message.line)
             for message in rows.there.values()
             for name, part in message.parts.items()
-            if (at := cleared_at(part)) is not None
+            if (at := kit.read_moment(fields_of(fields_of(part.get("state")).get("time")).get("compacted"))) is not None
         )
         for message in rows.there.values():
             at = kit.read_moment(fields_of(message.fields.get("time")).get("created")) or 0
@@ -493,8 +493,3 @@ def result_of(part: JsonObject) -> tuple[JsonObject, JsonObject]:
     said = result_message(part.get("callID"), content, part.get("tool"), is_error=not is_done)
     rest = without(state, "input", "output", "error", "attachments")
     return said, {**without(part, "type", "callID", "tool", "state"), "state": rest}
-
-
-def cleared_at(part: JsonObject) -> int | None:
-    """Return when the result of a call was cleared from the context; None if it was not."""
-    return kit.read_moment(fields_of(fields_of(part.get("state")).get("time")).get("compacted"))

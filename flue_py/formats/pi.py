@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from itertools import count
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -275,7 +275,7 @@ def _calls_beside(row: kit.Row, body: JsonObject, entry: NewEntry, file: PiFile)
     identity = f"{row.id} {row.fields.get('timestamp')} {entry.payload}".encode()
     purpose = body.get("kind") if row.type == USAGE else row.type
     usage = read_reported(body["usage"])
-    _note_oddities(usage.oddities, row, file)
+    file.notes.repair(row.line, *usage.oddities)
     call = call_of(
         usage,
         provider=body.get("provider"),
@@ -284,11 +284,6 @@ def _calls_beside(row: kit.Row, body: JsonObject, entry: NewEntry, file: PiFile)
         purpose=purpose[:64] if isinstance(purpose, str) and purpose else USAGE,
     )
     return (call,) if any(usage.totals) or not usage.is_known else ()
-
-
-def _note_oddities(oddities: Sequence[str], row: kit.Row, file: PiFile) -> None:
-    for oddity in oddities:
-        file.notes.repair(row.line, oddity)
 
 
 def _checked_kind(row: kit.Row, body: JsonObject, file: PiFile) -> str:
@@ -330,7 +325,7 @@ def _message(row: kit.Row, body: JsonObject, file: PiFile, prompt: JsonObject) -
         entry = entry_of_message(without(message, "usage"))
         rest["usage"] = message["usage"]
         file.notes.repair(row.line, f"{error}; the message is kept, its usage is not counted")
-    _note_oddities(entry.oddities, row, file)
+    file.notes.repair(row.line, *entry.oddities)
     if entry.calls:
         entry = replace(entry, calls=tuple(replace(call, call_id=_call_id(entry, told_by)) for call in entry.calls))
     return entry, rest
@@ -377,7 +372,7 @@ def _compaction(row: kit.Row, body: JsonObject, file: PiFile) -> NewEntry:
         fields["tokensBefore"] = 0
         file.notes.repair(row.line, f"tokensBefore: {shown(tokens)} is not a count of tokens; 0 is stored")
     usage = read_reported(fields.get("usage"))
-    _note_oddities(usage.oddities, row, file)
+    file.notes.repair(row.line, *usage.oddities)
     text, replaced = encode_json(fields, kinds.COMPACTION)
     entry = NewEntry(kinds.COMPACTION, text, usage=usage.totals, surrogates_replaced=replaced, built=True)
     if fields.get("usage") is None:
@@ -952,7 +947,7 @@ def _set_names(
     at = len(rows) if is_name_row else len(rows) - 1
     for kind, body in added:
         words = (file.info.id, kind, str(body.get("targetId")))
-        row_id = kit.first_unused(partial(_row_id, words), file.ids)
+        row_id = next(name for number in count() if (name := made_id(*words, str(number))[:8]) not in file.ids)
         file.ids.add(row_id)
         row: JsonObject = {
             "type": kind,
@@ -963,10 +958,6 @@ def _set_names(
         rows.insert(at, (row_id, {**row, **body}))
         at += 1
         parent = row_id if is_name_row else parent
-
-
-def _row_id(words: tuple[str, ...], number: int) -> str:
-    return made_id(*words, str(number))[:8]
 
 
 def _names_in(rows: Iterable[JsonObject]) -> tuple[dict[str, str], str | None]:

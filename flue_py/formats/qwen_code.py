@@ -240,8 +240,7 @@ class QwenCodeReader(kit.RowReader):
     def _paid(self, row: kit.Row) -> tuple[PaidCall, ReportedUsage]:
         """Return the call of an answer, whose report does not wait any more."""
         usage = usage_of(fields_of(row.fields.get("usageMetadata")))
-        for oddity in usage.oddities:
-            self._notes.repair(row.line, oddity)
+        self._notes.repair(row.line, *usage.oddities)
         if usage.told and self._waiting:
             # A report before that of the answer is of one that the program did not take: it asked again.
             *others, own = sorted(self._waiting, key=lambda call: call.usage == usage.totals)
