@@ -43,7 +43,7 @@ def test_what_was_edited_in_a_file_is_refused_where_it_is_read(name: str) -> Non
     assert accepted(SqliteDatabase, settings) == edits
 
 
-@pytest.mark.thorough(but=["a key and a witness"])
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_postgresql_refuses_it_too(name: str, new_database: NewDatabase) -> None:
     settings, edits = ACCEPTED[name]

@@ -23,6 +23,8 @@ from tests.store.sqlite_workers import Nursery, nursery
 from tests.values import existing
 from tests.whole_stores import copied
 
+pytestmark = pytest.mark.thorough
+
 PROCESSES = 5
 
 

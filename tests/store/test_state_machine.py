@@ -13,7 +13,7 @@ from tests.machine.spending import check_spending
 from tests.machine.stores import check_against_model
 from tests.sources import OpenBackend
 
-pytestmark = pytest.mark.thorough(but=["sqlite", "postgres"])
+pytestmark = pytest.mark.thorough(but=["sqlite"])
 """The other runners share all but their transactions with these, which the contract covers."""
 
 
