@@ -289,7 +289,8 @@ class SearchAnswer(Frozen):
     ``how`` is the way it was done: words that have neither letters nor digits are searched as a piece of text.
     ``has_more`` says that there are more hits than were asked for. With no hit, ``widen`` names the ways not tried yet,
     and ``suggestions`` words of the store that look like those asked for. ``damaged`` says, of each entry or session
-    that could not be searched since it is damaged, which it is and how to go on.
+    that could not be searched since it is damaged, which it is and how to go on. ``unchecked`` says that no digest was
+    compared: the store was opened without its key.
     """
 
     words: str
@@ -300,6 +301,7 @@ class SearchAnswer(Frozen):
     widen: tuple[str, ...] = ()
     suggestions: tuple[str, ...] = ()
     damaged: tuple[str, ...] = ()
+    unchecked: bool = False
 
     @property
     def hits(self) -> tuple[SearchHit, ...]:

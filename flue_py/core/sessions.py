@@ -649,12 +649,13 @@ class SessionPage(Frozen):
     """One page of sessions, in the order that was asked for; ``next_cursor`` is None on the last.
 
     ``damaged`` are the ids of those there that were changed by other means: nothing else is known of them. One may be
-    on two pages.
+    on two pages. ``unchecked`` says that none was looked for: the store was opened without its key.
     """
 
     sessions: tuple[SessionInfo, ...]
     next_cursor: str | None = None
     damaged: tuple[str, ...] = ()
+    unchecked: bool = False
 
 
 TaskEnd: TypeAlias = Literal["done", "failed"]

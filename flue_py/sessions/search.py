@@ -739,6 +739,7 @@ async def answer(backend: Backend, question: Asked) -> search.SearchAnswer:
         widen=() if matches.findings else _widen(question),
         suggestions=tuple(matches.suggestions),
         damaged=_first(finder.damaged.values()),
+        unchecked=backend.is_unchecked,
     )
 
 

@@ -36,6 +36,15 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "s.db"
 
 
+@pytest.fixture(params=["file", "postgresql"])
+def new_place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
+    """Return a function that says where a new store is made, in either database."""
+    if request.param == "postgresql":
+        new_database: Callable[[], str] = request.getfixturevalue("new_store_database")
+        return new_database
+    return lambda: str(tmp_path / f"{uuid4().hex}.db")
+
+
 def _memory(_: pytest.FixtureRequest) -> OpenBackend:
     async def open_it(sources: Sources) -> Backend:
         return open_memory(sources)

@@ -15,10 +15,9 @@ from tests.sources import START_US, counted_sources
 from tests.store.edits import Edit, FileRows, Read, Rows, answer_of, is_refused, make, ran, reads
 
 LOG = {"log", "changes", "search"}
-SUMS = {"ledger", "entry costs", "usage"}
 OFF_PATH = {"tree", "marks", "entry costs", *LOG}
 UNSEEN: dict[str, set[str]] = {
-    "entries": {*OFF_PATH, *SUMS},  # what is not on the path of a session, and sums, which verify() makes anew
+    "entries": {*OFF_PATH, "usage"},  # what is not on the path of a session, and sums, which verify() makes anew
     "lanes": OFF_PATH,
     "task_links": {"parents", "budgets"},  # a link that is gone is seen where the parent is read
     "budgets": {"budgets"},  # which whoever may write may set
@@ -30,12 +29,17 @@ UNSEEN: dict[str, set[str]] = {
 CREATOR = {"path", "context", "turns", *OFF_PATH}
 """A copy gives entries to sessions of other keys: no digest covers which session made an entry."""
 
+PLACE = {None, "tree_id", "lane_id", "depth", "session_key", "revision"}
+"""Edits after which an entry that is on no path is where nobody looks. Others of an entry change its sums alone."""
+
 GONE = {"id", "trashed_at", "delete"}
 """Edits after which a session is not there any more: only a witness knows that it was."""
 
 
 def is_unseen(rows: Rows, edit: Edit, name: str, session_id: str) -> bool:
     """Return whether an edit may change what a read says of a session."""
+    if edit.table == "entries" and edit.column not in PLACE:
+        return name == "usage"
     if name in UNSEEN.get(edit.table, ()):
         return True
     # Links and budgets name a session by its key: one of another key is seen where that session is read.
@@ -68,9 +72,10 @@ def test_an_edit_of_a_row_is_refused_where_it_is_read_or_changes_nothing(
 ) -> None:
     rows, all_reads = made
     answers = {place: answer_of(read) for place, read in all_reads.items()}
-    edits = Random(1).sample(rows.edits(), 2_000)[part]
-    holes = []
-    refused = 0
+    # In a few that are drawn there is hardly one of a table of two rows.
+    moves = [edit for edit in rows.edits() if edit.table == "leaf_moves"]
+    edits = [*Random(1).sample(rows.edits(), 2_000)[part], *moves]
+    holes, refused = [], 0
     for edit in edits:
         if not rows.make(edit):
             continue

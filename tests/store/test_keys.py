@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,11 @@ from typing import Any
 import pytest
 
 import flue_py
-import flue_py.sync
 from flue_py.core.chain import UNKEYED, Chain
 from flue_py.core.sessions import VerifyReport
 from flue_py.errors import CorruptStore, FlueError, InvalidArgument, StoreUnavailable, WrongKey
 from flue_py.transfer import copy_store, read_bundle, salvage, write_bundle
 from tests.checks import raises
-from tests.postgres import NewDatabase
 from tests.tables import inputs
 
 KEY, OTHER = b"canary-key-of-32-bytes-0123456789"[:32], b"another-canary-of-32-bytes-98765"
@@ -28,14 +26,10 @@ LARGE = "words " * 3_000
 PICTURE = {"type": "image", "mediaType": "image/png", "data": "iVBORw0KGgo" * 2_000 + "A=="}
 
 
-@pytest.fixture(params=["file", "postgresql"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+@pytest.fixture
+def place(new_place: Callable[[], str]) -> str:
     """Return where a new store is made, in either database."""
-    if request.param == "file":
-        yield str(tmp_path / "s.db")
-    else:
-        new_database: NewDatabase = request.getfixturevalue("new_store_database")
-        yield new_database()
+    return new_place()
 
 
 def message(text: str) -> dict[str, Any]:
@@ -54,15 +48,15 @@ async def made(place: str, key: object = KEY) -> str:
         return session.id
 
 
-def files_in(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if path.is_file()]
-
-
 async def texts(store: flue_py.Store, session_id: str) -> list[object]:
     """Return what a session says, read in the two ways that there are."""
     session = await store.find_session(session_id)
     entries = await session.get_tree()
     return [await session.build_context(), [entry.payload for entry in entries]]
+
+
+def files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.is_file()]
 
 
 async def test_a_store_is_opened_by_its_key_alone(place: str) -> None:
@@ -85,7 +79,8 @@ async def test_a_store_is_opened_by_its_key_alone(place: str) -> None:
     assert said == said[:1] * 4
     async with flue_py.open(place, unchecked=True) as store:
         assert await texts(store, session_id) == said[0]
-        assert (store.unchecked, (await store.info()).unchecked, (await store.verify()).unchecked) == (True, True, True)
+        answers = [await store.info(), await store.verify(), await store.list_sessions(), await store.search("a")]
+        assert [answer.unchecked for answer in (store, *answers)] == [True] * 5
         session = await store.find_session(session_id)
         await raises(StoreUnavailable, session.append_message(message("more")), match="unchecked")
         await raises(StoreUnavailable, store.create_session(), match="unchecked")
@@ -110,19 +105,14 @@ async def test_a_store_without_a_key_is_refused_to_who_gives_one(place: str) -> 
         ([], "a list is no key"),
         (lambda: "text", "a str is no key"),
         (lambda: 1 // 0, "ZeroDivisionError"),
+        (KEY, "unchecked: .*leave out one"),
     ],
 )
 async def test_what_is_no_key_is_refused_and_makes_nothing(tmp_path: Path, key: Any, why: str) -> None:
     with pytest.raises(InvalidArgument, match=why):
-        async with flue_py.open(tmp_path / "s.db", key=key):
+        async with flue_py.open(tmp_path / "s.db", key=key, unchecked=key == KEY):
             pass
     assert not (tmp_path / "s.db").exists()
-
-
-async def test_a_key_and_unchecked_are_one_too_many(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match="leave out one"):
-        async with flue_py.open(tmp_path / "s.db", key=KEY, unchecked=True):
-            pass
 
 
 async def test_an_edit_with_a_digest_made_without_the_key_is_found(tmp_path: Path) -> None:
@@ -234,16 +224,6 @@ async def test_the_key_is_in_no_file_and_no_error(tmp_path: Path, caplog: pytest
     for text in (*written, *(text.encode() for text in said), caplog.text.encode()):
         for key in (KEY[:8], OTHER[:8], KEY.hex()[:16].encode()):
             assert key not in text
-
-
-def test_a_blocking_store_takes_a_key(tmp_path: Path) -> None:
-    with flue_py.sync.open(tmp_path / "s.db", key=KEY) as store:
-        session = store.create_session()
-        session.append_message(message("hello"))
-    with pytest.raises(WrongKey), flue_py.sync.open(tmp_path / "s.db"):
-        pass
-    with flue_py.sync.open(tmp_path / "s.db", unchecked=True) as store:
-        assert store.unchecked
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,24 +19,12 @@ from flue_py.core.chain import Chain
 from flue_py.db.keys import Key, KeyedRunner
 from flue_py.errors import WrongKey
 from tests.checks import raises
-from tests.postgres import NewDatabase
 from tests.tables import inputs
 
 KEY, NEW, THIRD = (letter * 32 for letter in (b"k", b"n", b"t"))
 CHANGES: list[tuple[Key | None, Key | None]] = [(None, NEW), (KEY, NEW), (KEY, None)]
 TREES = 3
 ENTRIES = 3
-
-
-@pytest.fixture(params=["file", "postgresql"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], str]]:
-    """Return a function that says where a new store is made, in either database."""
-    count = iter(range(100))
-    if request.param == "postgresql":
-        new_database: NewDatabase = request.getfixturevalue("new_store_database")
-        yield new_database
-    else:
-        yield lambda: str(tmp_path / f"{next(count)}.db")
 
 
 def message(text: str) -> dict[str, Any]:
@@ -69,9 +57,9 @@ async def check(place: str, key: Key | None, ids: list[str], count: int) -> None
 
 @inputs("before, after", CHANGES)
 async def test_a_key_is_given_changed_and_taken_away(
-    place: Callable[[], str], before: Key | None, after: Key | None
+    new_place: Callable[[], str], before: Key | None, after: Key | None
 ) -> None:
-    where = place()
+    where = new_place()
     ids = await made(where, before)
     async with flue_py.open(where, key=before) as store:
         told: list[tuple[int, int]] = []
@@ -91,9 +79,9 @@ async def test_a_key_is_given_changed_and_taken_away(
 
 @inputs("before, after", CHANGES)
 async def test_others_who_have_both_keys_go_on_meanwhile(
-    place: Callable[[], str], before: Key | None, after: Key | None
+    new_place: Callable[[], str], before: Key | None, after: Key | None
 ) -> None:
-    where = place()
+    where = new_place()
     ids = await made(where, before)
     both = [after, before] if before is None else [before, after]
     async with (
@@ -134,8 +122,8 @@ async def test_others_who_have_both_keys_go_on_meanwhile(
     await check(where, after, ids, 2 * TREES + 1 + written + 2)
 
 
-async def test_a_list_read_by_a_former_key_is_refused_not_named_as_damaged(place: Callable[[], str]) -> None:
-    where = place()
+async def test_a_list_read_by_a_former_key_is_refused_not_named_as_damaged(new_place: Callable[[], str]) -> None:
+    where = new_place()
     ids = await made(where, KEY)
     async with flue_py.open(where, key=KEY) as lacking, flue_py.open(where, key=[KEY, NEW]) as store:
         async with flue_py.open(where, key=KEY) as other:
@@ -150,8 +138,8 @@ class Death(BaseException):
     """A process that ends."""
 
 
-async def test_who_ends_between_two_trees_leaves_a_store_for_both_keys(place: Callable[[], str]) -> None:
-    where = place()
+async def test_who_ends_between_two_trees_leaves_a_store_for_both_keys(new_place: Callable[[], str]) -> None:
+    where = new_place()
     ids = await made(where, KEY)
 
     def die(trees: int, _: int) -> NoReturn:
@@ -176,10 +164,10 @@ async def test_who_ends_between_two_trees_leaves_a_store_for_both_keys(place: Ca
 
 @pytest.mark.thorough(but=["file"])
 async def test_processes_that_are_killed_behind_each_commit_are_followed_by_one_that_completes_it(
-    place: Callable[[], str], tmp_path: Path
+    new_place: Callable[[], str], tmp_path: Path
 ) -> None:
     """Each between a commit and the witness, which has not seen its heads then."""
-    where, heads = place(), FileWitness(tmp_path / "heads")
+    where, heads = new_place(), FileWitness(tmp_path / "heads")
     ids = await made(where, KEY, trees=1, witness=heads)
     commits = 1
     while death_of(where, commits, heads) == -signal.SIGKILL:

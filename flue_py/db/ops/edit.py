@@ -56,7 +56,7 @@ from flue_py.db.ops.sessions import (
     require_session,
     write_edits,
 )
-from flue_py.db.payloads import decode_payload
+from flue_py.db.payloads import MISMATCH, damaged_entry, decode_payload
 from flue_py.db.runner import Nothing, SessionState, Sources, Transaction, written
 from flue_py.db.sql import StoredEntry, statement
 from flue_py.errors import EntryNotFound, FlueError, InvalidArgument, RevisionConflict, SessionExists, SessionNotFound
@@ -283,6 +283,9 @@ def _by_revision(rows: Sequence[Logged]) -> dict[int, list[Logged]]:
 
 
 def _logged_entries(tx: Transaction, state: SessionState, rows: list[StoredEntry]) -> sessions.LoggedEntries:
+    for row in rows:
+        if not tx.chain.has_fields(row.digest, row.digest_above, row.fields):
+            raise damaged_entry(row.id, MISMATCH, state.id)
     first, last = rows[0], rows[-1]
     payload = decode_payload(base.checked_payload(tx, state, first))
     shown = [row for row in rows if row.ordinal < sessions.LOGGED_IDS]

@@ -48,7 +48,14 @@ from flue_py.db.sql import (
     statement,
     sums_of,
 )
-from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, TaskDepthExceeded, damaged_session
+from flue_py.errors import (
+    CorruptStore,
+    InvalidArgument,
+    SessionExists,
+    SessionNotFound,
+    TaskDepthExceeded,
+    damaged_session,
+)
 from flue_py.system import collector_held
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -65,7 +72,7 @@ def list_sessions(tx: Transaction, listing: sessions.Listing, limit: int, cursor
     ordering, where = listing.ordering, listing.where
     last = None if cursor is None else sessions.read_cursor(cursor, ordering)
     if not where.can_match or (listing.scope is not None and not sessions.is_storable(listing.scope)):
-        return sessions.SessionPage(())
+        return sessions.SessionPage((), unchecked=not tx.chain.checks)
     infos: list[sessions.SessionInfo] = []
     damaged: dict[str, None] = {}
     # No database compares JSON exactly as it was given: of metadata, what may be meant is looked at here.
@@ -82,11 +89,11 @@ def list_sessions(tx: Transaction, listing: sessions.Listing, limit: int, cursor
         else:
             # The place of a damaged one may be anywhere.
             count *= 2
-    page = tuple(infos[:limit])
-    if len(infos) <= limit:
-        return sessions.SessionPage(page, damaged=tuple(damaged))
-    end = sessions.Place(sessions.sort_value(page[-1], ordering.order), page[-1].session_key)
-    return sessions.SessionPage(page, sessions.write_cursor(ordering, end), tuple(damaged))
+    page, next_cursor = tuple(infos[:limit]), None
+    if len(infos) > limit:
+        end = sessions.Place(sessions.sort_value(page[-1], ordering.order), page[-1].session_key)
+        next_cursor = sessions.write_cursor(ordering, end)
+    return sessions.SessionPage(page, next_cursor, tuple(damaged), unchecked=not tx.chain.checks)
 
 
 # What a listing is sorted by. Every append changes the counters, so that no index has them (decision 0003): a page by
@@ -799,6 +806,11 @@ def readable_entries(tx: Transaction, session_id: str, after: int, last: int) ->
     """Return the readable entries of some revisions (see `Backend.readable_entries`)."""
     state, damaged = base.read_state(tx, session_id), list[str]()
     where = {"session_key": state.key, "revision": after, "last_revision": last}
+    try:
+        # They say in which lanes its entries are.
+        read_rows_of_log(tx, state, after, last)
+    except CorruptStore as error:
+        damaged.append(str(error))
     rows = tx.rows(ENTRIES_OF_REVISIONS, **where, tree_id=state.tree_id, leaf=state.leaf)
     entries = base.made_entries(tx, state, sorted(rows, key=_BY_PLACE), damaged=damaged)
     return sorted(entries, key=attrgetter("revision", "ordinal")), damaged
