@@ -45,7 +45,6 @@ def _rows_where(condition: str) -> Statement[Row]:
 
 ROWS_OF_KEYS = _rows_where(f"s.session_key {sql.IN_KEYS}")
 ROW_OF_ID = _rows_where("s.id = :id")
-ROWS_AFTER = _rows_where("s.session_key > :after_key ORDER BY s.session_key LIMIT :count")
 SET_HEAD = statement(Nothing)("UPDATE sessions SET head = :head WHERE session_key = :session_key")
 
 
@@ -121,18 +120,10 @@ def renew_heads(tx: Transaction, keys: Collection[int]) -> None:
     tx.run_many(SET_HEAD, [{"session_key": row[_KEY], "head": _head(tx.chain, row)} for row in rows])
 
 
-def sessions_without_head(tx: Transaction) -> set[int]:
-    """Return the keys of the sessions of which the rows have not their heads. O(sessions)."""
-    damaged, last = set[int](), -1
-    while rows := tx.rows(ROWS_AFTER, after_key=last, count=_PAGE):
-        damaged.update(row[_KEY] for row in rows if not _has_head(tx.chain, row))
-        last = rows[-1][_KEY]
-    return damaged
-
-
 def with_heads(tx: Transaction, keys: Collection[int]) -> list[int]:
-    """Return those of these sessions of which the rows have their heads, by key."""
-    return [row[_KEY] for row in _rows_with_heads(tx, keys) if _has_head(tx.chain, row)]
+    """Return those of these sessions of which the rows have their heads, by key. A page of rows in memory."""
+    pages = tx.pages(ROWS_OF_KEYS, keys=json.dumps(sorted(keys)))
+    return [row[_KEY] for page in pages for row in page if _has_head(tx.chain, row)]
 
 
 def _rows_with_heads(tx: Transaction, keys: Collection[int]) -> Sequence[Row]:
@@ -569,6 +560,11 @@ def change_calls(tx: Transaction, keys: Collection[int], change: Callable[[], Re
 
 def seal_anew(tx: Transaction, keys: Collection[int]) -> None:
     """Seal all rows of sessions as they are now; they get their heads afterwards. O(their rows)."""
+    _seal_rows(tx, keys)
+    seal_calls(tx, keys)
+
+
+def _seal_rows(tx: Transaction, keys: Collection[int]) -> None:
     for key in keys:
         log, marks, links = _rows(tx, key)
         rows, above = list[Sealed](), 0
@@ -580,7 +576,6 @@ def seal_anew(tx: Transaction, keys: Collection[int]) -> None:
             tx.run(SET_SEALS[type(each)], **each._asdict())
         sums = {"mark_seal": _sum(row.seal for row in marks), "link_seal": _sum(row.seal for row in links)}
         tx.run(SET_SESSION_SEALS, session_key=key, log_seal=above, **sums)
-    seal_calls(tx, keys)
 
 
 def all_anew(tx: Transaction) -> None:
@@ -589,7 +584,7 @@ def all_anew(tx: Transaction) -> None:
     for keys in paying(tx):
         seal_calls(tx, keys)
     while keys := [key for (key,) in tx.rows(KEYS_AFTER, after_key=last, count=_PAGE)]:
-        seal_anew(tx, keys)
+        _seal_rows(tx, keys)
         renew_heads(tx, keys)
         last = keys[-1]
 

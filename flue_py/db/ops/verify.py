@@ -26,7 +26,6 @@ from flue_py.db.ops.seals import (
     renew_heads,
     seal_anew,
     seal_calls,
-    sessions_without_head,
     stated_keys,
     with_heads,
     without_calls,
@@ -117,10 +116,9 @@ ALL_SESSIONS = statement(StoredSession)(
     " s.spent_tokens, s.spent_cost, s.unpriced_calls, s.unknown_calls, s.first_message, s.active_at,"
     " s.active_slot, s.created_at, s.scope, s.key, s.title FROM sessions s ORDER BY s.session_key"
 )
-ALL_LANES = statement(Lane)(
-    "SELECT l.tree_id, l.lane_id, l.owner_key, l.parent_lane, CAST(l.fork_depth AS BIGINT) FROM lanes l"
-    " ORDER BY l.tree_id, l.fork_depth, l.lane_id"
-)
+_LANES = "SELECT l.tree_id, l.lane_id, l.owner_key, l.parent_lane, CAST(l.fork_depth AS BIGINT) FROM lanes l"
+ALL_LANES = statement(Lane)(f"{_LANES} ORDER BY l.tree_id, l.fork_depth, l.lane_id")
+LANES_OF_TREE = statement(Lane)(f"{_LANES} WHERE l.tree_id = :tree_id ORDER BY l.fork_depth, l.lane_id")
 
 TOTALS = columns("e", TOTAL_COLUMNS)
 
@@ -294,14 +292,14 @@ def verify(tx: Transaction) -> VerifyReport:
         _check_lane(tx, lane, forks, audit, retracted, living)
     for key, revision in tx.rows(LAST_REVISIONS):
         audit.last_revisions[key] = max(revision, audit.last_revisions.get(key, 0))
-    damaged, unsealed, paid = sessions_without_head(tx), without_seals(tx, living), dict[int, str]()
+    headed, unsealed, paid = {*with_heads(tx, living)}, without_seals(tx, living), dict[int, str]()
     for keys in paying(tx):
         paid.update(without_calls(tx, keys))
     problem = f"a row of its log, marks, task links or calls {MISMATCH.replace('digest', 'seal')}"
     for payer in (name for key, name in paid.items() if key not in living):
         audit.report("damaged log", f"payer {payer}", problem)
     for session in sessions:
-        if session.key in damaged:
+        if session.key not in headed:
             audit.report("damaged session", f"session {session.id}", f"its row {MISMATCH.replace('digest', 'head')}")
         if session.key in unsealed or session.key in paid:
             audit.report("damaged log", f"session {session.id}", problem)
@@ -679,12 +677,6 @@ def chain_anew(tx: Transaction, *, of_payloads: bool = False) -> None:
         while page := _read_page(tx, lane, low, source, tx.chain, _PAGE):
             _set_digests(tx, lane, page)
             low += _PAGE
-
-
-LANES_OF_TREE = statement(Lane)(
-    "SELECT l.tree_id, l.lane_id, l.owner_key, l.parent_lane, CAST(l.fork_depth AS BIGINT) FROM lanes l"
-    " WHERE l.tree_id = :tree_id ORDER BY l.fork_depth, l.lane_id"
-)
 
 
 LEAVES = statement(tuple[int])(
