@@ -16,9 +16,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
+from inspect import iscoroutinefunction
 from typing import Literal, Protocol, TypeAlias
 
-from msgspec import ValidationError
+from msgspec import MsgspecError, ValidationError
 from msgspec.json import Decoder, Encoder
 
 from flue_py.core.json import Frozen
@@ -41,11 +42,7 @@ _SEAL = b',"seal":"%b"}}'
 _SEALED = len(_SEAL % bytes(2 * HALF))
 _encode = Encoder().encode
 _decode: Callable[[str], Fields] = Decoder(Fields).decode
-
-
-def without_seal(text: bytes) -> bytes:
-    """Return a sealed tombstone as it was before; of any other text its beginning."""
-    return text[:-_SEALED] + b"}}"
+_decode_head = Decoder(tuple[str, int, str, str | None, str]).decode
 
 
 def fields_of(text: str) -> Fields | None:
@@ -206,7 +203,7 @@ class Chain:
         return self.erased_text(digest + above + _encode(fields[:-1]), tombstone.encode()).decode()
 
     def _is_erased(self, digest: bytes, text: bytes) -> bool:
-        return text == self.erased_text(digest, without_seal(text))
+        return text == self.erased_text(digest, text[:-_SEALED] + b"}}")
 
     def seal(self, table: str, row: Sequence[object], above: int = 0) -> int:
         """Return the seal of a row of a table, in signed 64 bits; ``above`` is that of the row before it, or 0."""
@@ -316,16 +313,20 @@ class Witness(Protocol):
         """Remember a head, in the place of the last one of its session."""
 
 
+def check_methods(where: str, value: object, names: Sequence[str]) -> None:
+    """Raise `InvalidArgument` for an object without these methods, or where one is async: its answer would be lost."""
+    methods = [getattr(value, name, None) for name in names]
+    if isinstance(value, type) or not all(callable(method) and not iscoroutinefunction(method) for method in methods):
+        raise InvalidArgument(f"{where}: {shown(value)} has not the methods {' and '.join(names)}, which may block")
+
+
 def read_head(line: str) -> Head:
     """Return the head that a line says. Raises `InvalidArgument`."""
     try:
-        session_id, revision, value, leaf, digest = json.loads(line)
-        head = Head(session_id, revision, bytes.fromhex(value), leaf, bytes.fromhex(digest))
-    except (ValueError, TypeError) as error:
+        session_id, revision, value, leaf, digest = _decode_head(line)
+        return Head(session_id, revision, bytes.fromhex(value), leaf, bytes.fromhex(digest))
+    except (MsgspecError, ValueError) as error:
         raise InvalidArgument(f"{shown(line.strip())} is not a head, as flue-py head prints them") from error
-    if not (isinstance(session_id, str) and isinstance(revision, int) and isinstance(leaf, str | None)):
-        raise InvalidArgument(f"{shown(line.strip())} is not a head, as flue-py head prints them")
-    return head
 
 
 def age_of(seen: Head, present: Head | None) -> Age:

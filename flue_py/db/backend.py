@@ -61,7 +61,7 @@ from flue_py.db import ops, sql
 from flue_py.db.keys import Key, KeyedRunner, Keys, Rekeyed
 from flue_py.db.runner import Backup, Plan, Runner, Sources, Transaction, WordIndex, written
 from flue_py.db.schema import FORMAT_VERSION
-from flue_py.errors import CorruptStore, StoreClosed
+from flue_py.errors import CorruptStore, HistoryPutBack, StoreClosed
 from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
@@ -214,10 +214,14 @@ class Backend:
         is changed. ``tell`` is told of trees that are done, and of trees in all. Raises `WrongKey` while it changes to
         another one. O(store).
         """
-        if isinstance(self._runner, witnessing.WitnessedRunner):
-            # Once they have other digests, nobody can tell which of them were put back.
-            await self._runner.compare_all()
+        # Once they have other digests, nobody can tell which of them were put back.
+        for error in await self._put_back():
+            raise error
         return await self._keyed.rekey(key, tell, self._runner)
+
+    async def _put_back(self) -> list[HistoryPutBack]:
+        """Return an error for each session that is not as the witness, if there is one, saw it last. O(sessions)."""
+        return await self._runner.put_back() if isinstance(self._runner, witnessing.WitnessedRunner) else []
 
     @property
     def is_unchecked(self) -> bool:
@@ -234,7 +238,8 @@ class Backend:
     def show_heads(self, witness: Witness, accepted: Collection[str] = ()) -> None:
         """Hand the heads of sessions to a witness from now on, and refuse an older one but for those ``accepted``.
 
-        Raises nothing of its own; what reads or writes a session raises `HistoryPutBack` from then on. O(1).
+        Raises `InvalidArgument` for what has not both methods of one; what reads or writes a session raises
+        `HistoryPutBack` from then on. O(1).
         """
         self._runner = witnessing.WitnessedRunner(self._runner, witness, accepted)
 
@@ -397,6 +402,7 @@ class Backend:
         expected: Expected = STORED,
         erased: erasure.Needles | None = None,
         despite: Collection[str] = (),
+        beside: Sequence[str] = (),
     ) -> Deletion:
         """Delete the session and the closure of its task links, and every entry that no other session sees.
 
@@ -404,17 +410,19 @@ class Backend:
         the one named, deletes nothing: so does a second call; only one that is there is compared. Where a scope is
         named, tasks in another one are as missing, and stay. Ledger rows stay. Budgets of these sessions go; their
         reservations in others stay, to be settled or to expire. With ``dry_run`` nothing goes, and the same is
-        returned. With ``erased`` it is an erasure: ledger rows lose agents and folders, what goes is overwritten, and
-        ``erased`` takes what goes, for `forget_deleted`. Raises `OnHold` for holds on these sessions or their scopes
-        that are not in ``despite``. O(rows deleted), a constant number of statements; an erasure O(their size).
+        returned, of sessions ``beside`` it as well, as if all of them went at once. With ``erased`` it is an erasure:
+        ledger rows lose agents and folders, what goes is overwritten, and ``erased`` takes what goes, for
+        `forget_deleted`. Raises `OnHold` for holds on these sessions or their scopes that are not in ``despite``.
+        O(rows deleted), a constant number of statements; an erasure O(their size).
         """
 
         def work(tx: Transaction) -> tuple[Deletion, erasure.Needles | None]:
             # It may be run again.
             needles = None if erased is None else erasure.Needles()
             return ops.delete.delete_tree(
-                tx, self._sources, session_id, scope, expected, dry_run=dry_run, erased=needles, despite=despite
-            ), needles
+                tx, self._sources, session_id, scope, expected,
+                dry_run=dry_run, erased=needles, despite=despite, beside=beside if dry_run else (),
+            ), needles  # fmt: skip
 
         deletion, needles = await (self._runner.read if dry_run else self._runner.write)(work)
         if erased is not None and needles is not None:
@@ -1213,8 +1221,8 @@ class Backend:
         """Recompute everything that is stored twice, and return the disagreements.
 
         First the problems that the database's own checks find, then entries by lane, then sessions in the order they
-        were made, then the ledger and the budgets, then rows that nothing refers to. Raises nothing of its own: a store
-        that cannot be read to its end is a problem, too. O(store).
+        were made, then the ledger and the budgets, then rows that nothing refers to, then what a witness saw otherwise.
+        Raises nothing of its own: a store that cannot be read to its end is a problem, too. O(store).
         """
         storage = await self._runner.storage_problems()
         try:
@@ -1226,7 +1234,8 @@ class Backend:
                 "unreadable rows", "the store", f"{error}; nothing more was checked; rescue it by salvage"
             )
             return VerifyReport(counts[0], counts[1], [*storage, problem])
-        return replace(report, problems=storage + report.problems)
+        put_back = [Problem("put back", f"session {error.session_id}", str(error)) for error in await self._put_back()]
+        return replace(report, problems=storage + report.problems + put_back)
 
     async def backup(
         self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from flue_py.core.chain import GOES_ON, Head, Witness
+from flue_py.core.chain import GOES_ON, Head, Witness, check_methods
 from flue_py.core.sessions import SessionInfo, SessionPage, is_storable
 from flue_py.db import sql
 from flue_py.db.ops import delete, seals, transfer
@@ -125,6 +125,7 @@ class WitnessedRunner(RunnerAround):
 
     def __init__(self, runner: Runner, witness: Witness, accepted: Collection[str] = ()) -> None:
         super().__init__(runner)
+        check_methods("witness", witness, ("last", "take"))
         self._witness = witness
         self._accepted = {*accepted}
         self._known: dict[str, int] = {}
@@ -174,32 +175,36 @@ class WitnessedRunner(RunnerAround):
     async def missed(self, session_id: str) -> None:
         await self._compare_new({session_id: -1})
 
-    async def compare_all(self) -> None:
-        """Raise `HistoryPutBack` for a session of the store that is not as it was seen last. O(sessions)."""
-        present = await self._runner.read(seals.list_heads)
-        for at in range(0, len(present), _PAGE):
-            await self._compare([head.session_id for head in present[at : at + _PAGE]])
+    async def put_back(self) -> list[HistoryPutBack]:
+        """Return an error for each session of the store that is not as it was seen last. O(sessions)."""
+        names = [head.session_id for head in await self._runner.read(seals.list_heads)]
+        return [error for at in range(0, len(names), _PAGE) for error in await self._put_back(names[at : at + _PAGE])]
 
     async def _compare_new(self, seen: dict[str, int], *, takes: bool = True) -> None:
         new = [name for name, revision in seen.items() if revision < self._known.get(name, revision + 1)]
         await self._compare(new, takes=takes)
 
     async def _compare(self, names: Sequence[str], *, takes: bool = True) -> None:
-        """Raise `HistoryPutBack` if what is there of a session is not what the witness saw, or goes on from it.
+        for error in await self._put_back(names, takes=takes):
+            raise error
+
+    async def _put_back(self, names: Sequence[str], *, takes: bool = True) -> list[HistoryPutBack]:
+        """Return an error for each session that is not what the witness saw, and does not go on from it.
 
         The witness is asked first: it sees a commit after the store has it. It ``takes`` what it did not see, or that
         is left to who reads the session.
         """
         names = [name for name in names if is_storable(name)]
         if not names:
-            return
+            return []
         last = await self._last(names)
         found = await self._runner.read(lambda tx: [seals.head_after(tx, name, last.get(name)) for name in names])
-        late: list[Head] = []
+        late, errors = list[Head](), list[HistoryPutBack]()
         for name, (present, age) in zip(names, found, strict=True):
             seen = last.get(name)
             if seen is not None and age not in GOES_ON and name not in self._accepted:
-                raise HistoryPutBack(name, seen.revision, None if present is None else present.revision)
+                errors.append(HistoryPutBack(name, seen.revision, None if present is None else present.revision))
+                continue
             if not takes and age != "same":
                 continue
             self._accepted.discard(name)
@@ -209,6 +214,7 @@ class WitnessedRunner(RunnerAround):
             late += [] if present is None or age == "same" else [present]
         if late:
             await self._take(late)
+        return errors
 
     async def _last(self, names: Sequence[str]) -> Mapping[str, Head]:
         """Return the heads that the witness saw last: in one call if it has a method for that."""

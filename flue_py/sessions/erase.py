@@ -100,20 +100,25 @@ class StoreErasure(Scoped):
         contents = await self._backend.empty_scope(place, dry_run=True, despite=work.despite)
         # A session that somebody writes to meanwhile, or makes, may be in no page that was read.
         while there := await handle.all_sessions(self._backend, scope=place):
-            for info in there:
-                await self._delete_tree(info.ref, place, work)
+            await self._delete_trees([info.ref for info in there], place, work)
             if work.dry_run:
                 break
         if not work.dry_run:
             await self._backend.empty_scope(place, erased=work.needles, despite=work.despite)
         return contents
 
-    async def _delete_tree(self, session_id: str, scope: str | None, work: _Work) -> None:
-        """Delete a session tree. In an erasure, the entries that others see lose their texts first."""
-        delete = partial(self._backend.delete_tree, session_id, scope=scope, erased=work.needles, despite=work.despite)
-        if work.needles is not None:
-            await self._redact((await delete(dry_run=True)).shared, work)
-        work.trees.append(await delete(dry_run=work.dry_run))
+    async def _delete_trees(self, names: Sequence[str], scope: str | None, work: _Work) -> None:
+        """Delete session trees. In an erasure, the entries that others see lose their texts first."""
+        delete = partial(self._backend.delete_tree, scope=scope, erased=work.needles, despite=work.despite)
+        if work.dry_run:
+            planned = [await delete(name, dry_run=True, beside=names[1:]) for name in names[:1]]
+            await self._redact([pair for tree in planned for pair in tree.shared], work)
+            work.trees.extend(planned)
+            return
+        for name in names:
+            if work.needles is not None:
+                await self._redact((await delete(name, dry_run=True)).shared, work)
+            work.trees.append(await delete(name))
 
     async def _redact(self, pairs: Iterable[tuple[str, str]], work: _Work) -> None:
         entries: dict[str, list[str]] = {}
@@ -144,7 +149,6 @@ class StoreErasure(Scoped):
         `InvalidArgument`, `EntryNotFound` for an entry, and before anything is changed `OnHold` for a hold on a session
         that goes or sees what goes, if it is not in ``despite_holds``. O(store), and O(files) of free disk at most.
         """
-        handle.checked_flag(dry_run, "dry_run")
         for name, values in (("sessions", sessions), ("entries", entries)):
             if isinstance(values, (str, bytes)) or not isinstance(values, Sequence):
                 raise InvalidArgument(f"{name}: {shown(values)} is not a list of {name}")
@@ -157,8 +161,7 @@ class StoreErasure(Scoped):
 
         async def delete(work: _Work) -> None:
             await self._redact(pairs, work)
-            for name in names:
-                await self._delete_tree(name, meant, work)
+            await self._delete_trees(names, meant, work)
 
         return await self._erase(delete, None, Note(by, why or _WHY), dry_run, despite_holds)
 
@@ -172,9 +175,9 @@ class StoreErasure(Scoped):
         despite_holds: Sequence[str] = (),
     ) -> Receipt:
         """Do the same with everything that `delete_scope` deletes. Raises `OnHold`, `InvalidArgument`. O(store)."""
-        handle.checked_flag(dry_run, "dry_run")
-        note = Note(by, why or _WHY)
-        return await self._erase(partial(self._delete_scope, scope), scope, note, dry_run, despite_holds)
+        return await self._erase(
+            partial(self._delete_scope, scope), scope, Note(by, why or _WHY), dry_run, despite_holds
+        )
 
     async def _erase(
         self,
@@ -184,6 +187,7 @@ class StoreErasure(Scoped):
         dry_run: bool,
         despite_holds: Sequence[str],
     ) -> Receipt:
+        handle.checked_flag(dry_run, "dry_run")
         planned = _Work(note, True, Needles(), handle.checked_ids(despite_holds), [], [])
         contents = await delete(planned)
         was_interrupted = await self._backend.is_erasing()

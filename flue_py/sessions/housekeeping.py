@@ -167,8 +167,13 @@ async def delete_all(
     **options: Unpack[SeenOptions],
 ) -> Receipt:
     """Delete sessions, each with its task sessions in a transaction of its own, or only say which would go."""
-    delete = partial(store.delete_session_tree, dry_run=dry_run, despite_holds=despite_holds, **options)
-    return receipt_of([await delete(session_id) for session_id in session_ids], now_us(), dry_run=dry_run)
+    if dry_run:
+        plan = partial(store.backend.delete_tree, scope=store.scope, dry_run=True, despite=despite_holds)
+        trees = [await plan(session_id, beside=session_ids[1:]) for session_id in session_ids[:1]]
+    else:
+        delete = partial(store.delete_session_tree, despite_holds=despite_holds, **options)
+        trees = [await delete(session_id) for session_id in session_ids]
+    return receipt_of(trees, now_us(), dry_run=dry_run)
 
 
 async def _chosen(store: Store, is_chosen: Callable[[SessionInfo], bool]) -> list[SessionInfo]:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote, urlsplit
 
-from flue_py.core.chain import Head, Witness, read_head
+from flue_py.core.chain import Head, Witness, check_methods, read_head
 from flue_py.core.sessions import Document, DocumentInfo
+from flue_py.db.files import write_whole
 from flue_py.errors import InvalidArgument, StoreUnavailable, StoreWarning, shown
 from flue_py.system import in_full
 
@@ -41,9 +42,7 @@ class FileWitness:
 
     def last(self, session_id: str, /) -> Head | None:
         """Return the last head of a session. O(what was added since the last call)."""
-        with self._opened() as number:
-            self._catch_up(number)
-            return self._heads.get(session_id)
+        return self.last_of([session_id]).get(session_id)
 
     def last_of(self, session_ids: Sequence[str], /) -> dict[str, Head]:
         """Return the last heads of sessions, by id. O(what was added since the last call)."""
@@ -104,17 +103,9 @@ class FileWitness:
         self._read = (stat.st_ino, stat.st_size)
 
     def _write_anew(self) -> None:
-        part = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
         data = "".join(f"{head}\n" for head in self._heads.values()).encode()
-        part.unlink(missing_ok=True)
-        number = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(number, data)
-            os.fsync(number)
-            self._read, self._lines = (os.fstat(number).st_ino, len(data)), len(self._heads)
-        finally:
-            os.close(number)
-        part.replace(self.path)
+        write_whole(self.path, data, overwrite=True)
+        self._read, self._lines = (self.path.stat().st_ino, len(data)), len(self._heads)
 
 
 class HeadStore(Protocol):
@@ -132,6 +123,7 @@ class StoreWitness:
     """
 
     def __init__(self, store: HeadStore) -> None:
+        check_methods("store", store, ("read_file", "add_file"))
         self._store = store
 
     def last(self, session_id: str, /) -> Head | None:
@@ -191,9 +183,15 @@ class HttpWitness:
 
 
 class Every:
-    """A witness that is told at most every so many seconds, and at the end: a crash loses what it was not told."""
+    """A witness that is told at most every so many seconds, and at the end: a crash loses what it was not told.
+
+    Raises `InvalidArgument`.
+    """
 
     def __init__(self, witness: Witness, seconds: float) -> None:
+        check_methods("witness", witness, ("last", "take"))
+        if not 0 <= seconds <= threading.TIMEOUT_MAX:
+            raise InvalidArgument(f"seconds: {shown(seconds)} is no time to wait")
         self._witness, self._seconds = witness, seconds
         self._late: dict[str, Head] = {}
         self._lock = threading.Lock()

@@ -90,6 +90,8 @@ def test_a_fork_goes_on_without_the_texts_of_what_was_erased(flue: Flue) -> None
 def test_a_session_and_its_fork_go_together_and_leave_nothing(flue: Flue) -> None:
     with flue_py.sync.open(flue.database) as store:
         store.find_session("doomed").fork(id="the-fork")
+    planned = flue.json("erase", "doomed", "the-fork", "--dry-run")
+    assert (planned["redacted"], planned["entriesKept"], planned["counts"]["entries"]) == (0, 0, 2)
     receipt = flue.json("erase", "doomed", "the-fork", "--yes")
     assert (receipt["complete"], receipt["redacted"], receipt["counts"]["entries"]) == (True, 0, 2)
 

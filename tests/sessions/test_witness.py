@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -235,6 +239,9 @@ def test_a_change_of_the_key_gives_no_new_heads_to_what_was_put_back(path: Path)
         with pytest.raises(HistoryPutBack, match=session_id):
             store.rekey(b"k" * 32)
         assert store.info().key is None
+        # The index of words is newer than the store, too.
+        (problem,) = (problem for problem in store.verify().problems if problem.kind == "put back")
+        assert problem.where == f"session {session_id}"
     with flue_py.sync.open(path, prices=False) as store:
         assert store.verify().problems == []
 
@@ -288,7 +295,7 @@ def test_a_file_is_shared_and_stays_small(tmp_path: Path) -> None:
         other.take(Head("b", revision + 1, b"2"))
     assert (one.last("b"), other.last("a")) == (Head("b", 2_199, b"2"), Head("a", 2_198, b"1"))
     assert len((tmp_path / "heads").read_bytes().splitlines()) < 1_100
-    assert [file.name for file in tmp_path.iterdir()] == ["heads"]
+    assert [(file.name, file.stat().st_mode & 0o777) for file in tmp_path.iterdir()] == [("heads", 0o600)]
 
 
 def test_another_store_is_a_witness(path: Path) -> None:
@@ -315,6 +322,23 @@ def test_one_that_is_told_now_and_then_knows_at_the_end(path: Path) -> None:
         say(store, "two")
         assert witness.heads == {}
     assert witness.heads[session_id].revision == 2
+
+
+@inputs(
+    "make",
+    [
+        lambda path: opened(path, "s.heads"),
+        lambda path: opened(path, FileWitness),
+        lambda path: opened(path, SimpleNamespace(last=print, take=asyncio.sleep)),
+        lambda _: StoreWitness(flue_py.sync.open(":memory:")),
+        lambda _: StoreWitness(SimpleNamespace(read_file=asyncio.sleep, add_file=print)),
+        lambda _: Every(3, 1.0),
+        *(partial(lambda _, seconds: Every(Memory(), seconds), seconds=text) for text in (-1.0, math.nan, math.inf)),
+    ],
+)
+def test_what_is_no_witness_is_refused_before_anything_is_written(tmp_path: Path, make: Any) -> None:
+    with pytest.raises(InvalidArgument), make(tmp_path / "s.db"):
+        pass
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import json
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import chain, repeat
 from typing import TypeAlias
 
@@ -122,18 +121,10 @@ SCOPE_CONTENTS = statement(ScopeContents)(
     " (SELECT COUNT(*) FROM budgets b WHERE b.scope = :scope), (SELECT COUNT(*) FROM ledger g WHERE g.scope = :scope)"
 )
 # A session that is gone and paid nothing has no scope any more, and nobody asks for its folder.
-_PAID_NOTHING = (
-    "(NOT EXISTS (SELECT 1 FROM ledger g WHERE g.session_key = ledger_sessions.session_key) AND NOT EXISTS"
-    " (SELECT 1 FROM sessions s WHERE s.session_key = ledger_sessions.session_key))"
-)
 PAYERS_OF_SCOPE = statement(tuple[int])(
-    "SELECT session_key FROM ledger WHERE scope = :scope"
-    f" UNION SELECT session_key FROM ledger_sessions WHERE project IS NOT NULL AND {_PAID_NOTHING}"
-)
-FORGET_AGENTS = statement(Nothing)("UPDATE ledger SET agent = NULL WHERE scope = :scope AND agent IS NOT NULL")
-FORGET_FOLDERS = statement(Nothing)(
-    "UPDATE ledger_sessions SET project = NULL WHERE project IS NOT NULL AND (session_key IN"
-    f" (SELECT g.session_key FROM ledger g WHERE g.scope = :scope) OR {_PAID_NOTHING})"
+    "SELECT session_key FROM ledger WHERE scope = :scope UNION SELECT session_key FROM ledger_sessions n"
+    " WHERE project IS NOT NULL AND NOT EXISTS (SELECT 1 FROM ledger g WHERE g.session_key = n.session_key)"
+    " AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.session_key = n.session_key)"
 )
 DELETE_SESSIONS = announced(f"DELETE FROM sessions WHERE session_key {sql.IN_KEYS}")
 
@@ -159,20 +150,18 @@ def delete_tree(
     dry_run: bool,
     erased: Needles | None = None,
     despite: Collection[str] = (),
+    beside: Sequence[str] = (),
 ) -> Deletion:
     """Delete a session, its task closure, and entries that only they saw (see `Backend.delete_tree`)."""
-    if not is_storable(session_id):
+    locked = set[int]()
+    doomed = _closure(tx, [session_id, *beside], scope)
+    while not (dry_run or tx.is_alone or doomed.sessions.keys() <= locked):
+        # A task may be started while we wait: look again, until all there is is locked.
+        tx.lock_sessions(doomed.sessions)
+        locked |= doomed.sessions.keys()
+        doomed = _closure(tx, [session_id], scope)
+    if not doomed.sessions:
         return Deletion(())
-    doomed = _Doomed({}, [], set(), set())
-    while (closure := _closure(tx, session_id, scope)) is not None:
-        is_held = dry_run or tx.is_alone or closure.sessions.keys() <= doomed.sessions.keys()
-        doomed = closure
-        if is_held:
-            break
-        # A task may have been started while we waited: look again, until all there is is locked.
-        tx.lock_sessions(closure.sessions)
-    if closure is None or not doomed.sessions:
-        return Deletion((), () if closure is None else tuple(doomed.missing))
     if expected not in (STORED, NOTHING_SEEN):
         # Only now is it certain that nobody adds anything any more.
         base.read_state(tx, session_id).require(expected)
@@ -224,8 +213,7 @@ def empty_scope(
         documents.remove_documents(tx, scope)
         keys = {key for (key,) in tx.rows(PAYERS_OF_SCOPE, scope=scope)}
         tx.lock_sessions(keys)
-        for command in (FORGET_FOLDERS, FORGET_AGENTS):
-            change_calls(tx, keys, partial(tx.run, command, scope=scope))
+        change_calls(tx, keys, lambda: forget_payers(tx, json.dumps(sorted(keys))))
     return contents
 
 
@@ -237,23 +225,22 @@ class _Doomed(Frozen):
     scopes: set[str]
 
 
-def _closure(tx: Transaction, session_id: str, scope: str | None) -> _Doomed | None:
-    """Return the session and its task closure, by key; None where it is another one, or of another scope."""
-    sessions: dict[int, str] = {}
-    missing: list[str] = []
-    others: set[str] = set()
-    scopes: set[str] = set()
-    for child_id, session_key, child_scope in tx.rows(sql.TASK_CLOSURE, id=session_id, scope=scope):
-        is_other = session_key is not None and scope not in (None, child_scope)
-        if child_id == session_id and (is_other or (session_key is not None and not is_meant(session_id, session_key))):
-            return None
-        if session_key is not None and not is_other:
-            sessions[session_key] = child_id
-            scopes.add(child_scope or "")
-        elif child_id != session_id:
-            missing.append(child_id)
-            others.update([child_id] if is_other else ())
-    return _Doomed(sessions, missing, others, scopes)
+def _closure(tx: Transaction, session_ids: Iterable[str], scope: str | None) -> _Doomed:
+    """Return sessions and their task closures, by key, without those that are gone or of another scope."""
+    doomed = _Doomed({}, [], set(), set())
+    for session_id in filter(is_storable, session_ids):
+        rows = tx.rows(sql.TASK_CLOSURE, id=session_id, scope=scope)
+        (root,) = (row for row in rows if row[0] == session_id)
+        if root[1] is None or scope not in (None, root[2]) or not is_meant(session_id, root[1]):
+            continue
+        for child_id, session_key, child_scope in rows:
+            if session_key is None or scope not in (None, child_scope):
+                doomed.missing.append(child_id)
+                doomed.others.update([] if session_key is None else [child_id])
+            else:
+                doomed.sessions[session_key] = child_id
+                doomed.scopes.add(child_scope or "")
+    return doomed
 
 
 # Of sessions that go or are gone, and of tasks that such a session took along without having paid for anything itself.
@@ -363,10 +350,10 @@ NAMES_OF_SCOPE = statement(tuple[object, ...])(
     "SELECT DISTINCT g.scope, g.agent, n.project FROM ledger g"
     " LEFT JOIN ledger_sessions n ON n.session_key = g.session_key WHERE g.scope = :scope"
 )
-FORGET_AGENTS_OF_SESSIONS = statement(Nothing)(
+FORGET_AGENTS = statement(Nothing)(
     f"UPDATE ledger SET agent = NULL WHERE agent IS NOT NULL AND session_key {sql.IN_KEYS}"
 )
-FORGET_FOLDERS_OF_SESSIONS = statement(Nothing)(
+FORGET_FOLDERS = statement(Nothing)(
     f"UPDATE ledger_sessions SET project = NULL WHERE project IS NOT NULL AND session_key {sql.IN_KEYS}"
 )
 OVERWRITE = statement(tuple[int])(sql.OVERWRITE)
@@ -423,8 +410,8 @@ def shared_entries(tx: Transaction, fates: Sequence[LaneFate]) -> tuple[tuple[st
 
 def forget_payers(tx: Transaction, keys: str) -> None:
     """Take agents and folders out of the calls that sessions have paid for."""
-    tx.run(FORGET_AGENTS_OF_SESSIONS, keys=keys)
-    tx.run(FORGET_FOLDERS_OF_SESSIONS, keys=keys)
+    tx.run(FORGET_AGENTS, keys=keys)
+    tx.run(FORGET_FOLDERS, keys=keys)
 
 
 def take_scope(tx: Transaction, needles: Needles, scope: str) -> None:
