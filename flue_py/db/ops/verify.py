@@ -256,16 +256,13 @@ class _Audit(Struct):
 
     def note_preview(self, creator: int, place: tuple[int, int], message: JsonObject) -> None:
         """Note how a user message begins, if it is the earliest of its session's so far that says anything."""
-        for texts, text in ((self.previews, message_title(message)), (self.first_lines, _first_line(message))):
+        first_line = message_preview(message_text(message))
+        for texts, text in ((self.previews, message_title(message)), (self.first_lines, first_line)):
             if text is not None and (creator not in texts or place < texts[creator][0]):
                 texts[creator] = (place, text)
 
     def report(self, kind: str, where: str, detail: str) -> None:
         self.problems.append(Problem(kind, where, detail))
-
-
-def _first_line(message: JsonObject) -> str | None:
-    return message_preview(message_text(message))
 
 
 def storage_problems(tx: Transaction, location: str) -> list[Problem]:
@@ -549,12 +546,12 @@ def _check_ledger(tx: Transaction, sessions: Sequence[StoredSession], audit: _Au
         spending = (session.spent_tokens, session.spent_cost)
         if spending != (tokens, cost):
             audit.report("wrong spending", where, f"stores {spending}, its ledger rows sum to {(tokens, cost)}")
-        if session.unpriced != unpriced:
-            detail = f"counts {session.unpriced}, its ledger has {unpriced}"
-            audit.report("wrong number of unpriced calls", where, detail)
-        if session.unknown != unknown:
-            detail = f"counts {session.unknown}, its ledger has {unknown}"
-            audit.report("wrong number of unknown calls", where, detail)
+        for missing, count, counted in (
+            ("unpriced", session.unpriced, unpriced),
+            ("unknown", session.unknown, unknown),
+        ):
+            if count != counted:
+                audit.report(f"wrong number of {missing} calls", where, f"counts {count}, its ledger has {counted}")
     for session_id, stored, derived in tx.rows(STRAY_PAYERS):
         detail = f"says {stored} is its tree, its calls were for tree {derived}"
         audit.report("wrong tree", f"payer {session_id}", detail)
