@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeAlias, cast
@@ -193,9 +193,13 @@ def _expected_revision(header: str | None) -> int | None:
     return int(parts[1])
 
 
+@cache
+def _lists_in(query: type[msgspec.Struct]) -> frozenset[str]:
+    return frozenset(field.encode_name for field in msgspec.structs.fields(query) if "tuple" in str(field.type))
+
+
 def _query_of(request: Request, route: Route) -> object:
-    lists = {field.encode_name for field in msgspec.structs.fields(route.query) if "tuple" in str(field.type)}
-    params = request.query_params
+    lists, params = _lists_in(route.query), request.query_params
     values: dict[str, object] = {}
     for name in params:
         sent = params.getlist(name)
