@@ -20,7 +20,7 @@ needs("server", "starlette", "uvicorn", "httpx")
 import httpx
 
 import flue_py
-from tests.browser import Chromium
+from tests.browser import PHONE, Chromium
 from tests.server.serving import TOKENS, Server, served
 
 if TYPE_CHECKING:
@@ -121,6 +121,11 @@ def test_a_session_is_found_by_keys_and_its_page_follows_it(chromium: Chromium, 
             page.locator("#tree [role=treeitem]", has_text="again").wait_for()
             assert page.locator("#tree [aria-selected=true]").text_content().find("second") > 0
         assert page.locator("#tiles").text_content().count("$0.75") == 1
+        # A phone shows what each session cost, beside its name.
+        page.set_viewport_size(PHONE)
+        page.goto(server.url)
+        cost = page.locator("#sessions .session td:last-child").first.bounding_box()
+        assert cost["x"] + cost["width"] <= PHONE["width"]
 
     chromium.look(f"{server.url}/", partial(logged_in, look))
 
@@ -224,9 +229,8 @@ def test_a_page_is_for_the_session_of_its_token_and_for_its_own_origin(server: S
         assert "unsafe" not in page.text.split('Content-Security-Policy" content="')[1].split('">')[0]
         assert "bob" not in http.get("/page/sessions").text
         gone = [http.get(f"/sessions/{name}") for name in ("bob-0", "nobody")]
-        assert [(answer.status_code, answer.headers["content-type"]) for answer in gone] == [
-            (404, "text/html; charset=utf-8")
-        ] * 2
+        kinds = {(answer.status_code, answer.headers["content-type"]) for answer in gone}
+        assert kinds == {(404, "text/html; charset=utf-8")}
         assert gone[0].text.replace("bob-0", "nobody") == gone[1].text
         for path in (f"/page/sessions/bob-0{part}" for part in ("", "/figures", "/context")):
             missing = http.get(path)
