@@ -65,7 +65,9 @@ _CLOSING_EVENTS = frozenset({
 _CLOSING_TYPES = frozenset({"session_meta", "turn_context", "compacted"})
 USAGE_RECORD = "token_usage_record"
 """The type of a row that says what one call took."""
-_KNOWN_TYPES = frozenset({*_CLOSING_TYPES, "response_item", "event_msg", "world_state", USAGE_RECORD})
+_KNOWN_TYPES = frozenset({
+    *_CLOSING_TYPES, "response_item", "event_msg", "world_state", "inter_agent_communication_metadata", USAGE_RECORD,
+})  # fmt: skip
 _KNOWN_ITEMS = frozenset({"ghost_snapshot", "compaction", "compaction_summary", "context_compaction"})
 
 PACKED = ".jsonl.zst"
@@ -734,6 +736,9 @@ class CodexReader(kit.RowReader):
             if payload["role"] == "user":
                 self._before_user = entries.tail
             entries.emit(row, entries.message(row, said_message(payload), [payload]))
+        elif row.type == "response_item" and kind == "agent_message":
+            # The words of another agent, among them the task of a sub-agent.
+            entries.emit(row, entries.message(row, {**said_message(payload), "role": "user"}, [payload]))
         elif row.type == "compacted":
             self._compacted(entries, row)
         else:
