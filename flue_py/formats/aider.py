@@ -30,7 +30,6 @@ _TOKENS = re.compile(r"Tokens: (\S+) sent,(?: (\S+) cache write,)?(?: (\S+) cach
 _COST = re.compile(r"Cost: \$([\d.]+) message")
 _MODEL = re.compile(r"(?:Main model|Model): (\S+) with \S+ edit format")
 _CLEARED = re.compile(r"All (?:files dropped and )?chat history cleared\.?")
-_SCALE = {"k": 1000}
 
 
 def looks_like_aider(head: bytes, path_name: str = "") -> bool:
@@ -152,4 +151,4 @@ def _usage(row: kit.Row) -> JsonObject:
 def _count(number: str | None) -> int | None:
     """Return a number of tokens as aider writes it: 581, 2.1k, 12k."""
     match = re.fullmatch(r"(\d{1,9}(?:[.,]\d{1,9})?)(k?)", number or "")
-    return None if match is None else round(float(match[1].replace(",", "")) * _SCALE.get(match[2], 1))
+    return None if match is None else round(float(match[1].replace(",", "")) * (1000 if match[2] else 1))

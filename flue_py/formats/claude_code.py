@@ -27,7 +27,6 @@ UNREADABLE = "unreadable_"
 
 CONSTANT = ("sessionId", "cwd", "version", "gitBranch", "userType", "entrypoint")
 """The fields that are the same all over a file."""
-API_ERROR = "api_error"
 # Written between two turns only: the message before them is complete.
 BETWEEN_TURNS = frozenset({"system", "summary", "custom-title", "last-prompt"})
 KNOWN = BETWEEN_TURNS | {
@@ -37,7 +36,6 @@ KNOWN = BETWEEN_TURNS | {
     "agent-name", "agent-color", "agent-setting", "worktree-state", "tag", "saved_hook_context", "content-replacement",
     "attribution-snapshot", "marble-origami-commit", "speculation-accept",
 }  # fmt: skip
-_NO_MESSAGE: JsonObject = {}
 _BEGINNING = re.compile(rb"""\s*\{"parentUuid": ?(null|"[^"]{0,500}"),""")
 
 
@@ -101,7 +99,7 @@ def _row_of(line: int, raw: bytes, kind: str, fields: JsonObject) -> ClaudeRow:
         fields,
         uuid if kit.is_name(uuid) else None,
         parent if isinstance(parent, str) and parent else None,
-        message if isinstance(message, dict) else _NO_MESSAGE,
+        message if isinstance(message, dict) else {},
         has_message,
     )
 
@@ -164,7 +162,7 @@ def kept_rows(about: JsonObject) -> tuple[JsonValue, JsonValue]:
 def kind_of(row: ClaudeRow) -> str:
     """Return the kind of entry that a row outside the conversation becomes."""
     if is_failure(row):
-        return kit.entry_kind(PREFIX, API_ERROR)
+        return kit.entry_kind(PREFIX, "api_error")
     subtype = row.fields.get("subtype")
     name = f"{row.type}.{subtype}" if row.type == "system" and isinstance(subtype, str) else row.type
     return kit.entry_kind(PREFIX, name)

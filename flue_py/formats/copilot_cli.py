@@ -27,9 +27,6 @@ from flue_py.providers.base import fields_of, listed, objects_in, only, result_m
 # The numbers of a call stand in a row before that of its answer. docs/formats/copilot-cli.md lists the fields.
 
 FORMAT = "copilot-cli"
-PREFIX = "copilot_cli."
-"""Before the type of a row that is not part of the conversation."""
-
 _EVENTS = "events.jsonl"
 _MAIN = ""
 _PROVIDER = "github-copilot"
@@ -247,7 +244,7 @@ class CopilotCliReader(kit.RowReader):
         if not _KNOWN.match(row.type):
             self._notes.unknown_kinds[row.type] += 1
         body = data or without(row.fields, "id", "parentId", "timestamp")
-        entry = kit.plain_entry(kit.entry_kind(PREFIX, row.type), body)
+        entry = kit.plain_entry(kit.entry_kind("copilot_cli.", row.type), body)
         self._add(replace(entry, calls=tuple(calls)), row, agent, {})
 
     def _add(self, entry: NewEntry, row: kit.Row, agent: _Agent, beside: Mapping[str, JsonValue]) -> None:

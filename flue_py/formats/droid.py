@@ -23,9 +23,6 @@ from flue_py.providers.openai_chat import calls_in
 # docs/formats/droid.md lists the fields.
 
 FORMAT = "droid"
-PREFIX = "droid."
-"""Before the type of a row that is not a message."""
-
 _START = "session_start"
 _COUNTS = {"inputTokens": "input_tokens", "cacheCreationTokens": "cache_creation_input_tokens",
            "cacheReadTokens": "cache_read_input_tokens"}  # fmt: skip
@@ -69,7 +66,7 @@ class DroidReader(kit.RowReader):
             if row.type not in ("message", _START):
                 self._notes.unknown_kinds[row.type] += 1
             body = without(fields, "id", "timestamp", "type")
-            self._add(row, self._chain, kit.plain_entry(kit.entry_kind(PREFIX, row.type), body), {}, at)
+            self._add(row, self._chain, kit.plain_entry(kit.entry_kind("droid.", row.type), body), {}, at)
 
     def finish(self, *, take_all: bool) -> list[kit.SessionPart]:
         """Return the session. Raises `UnreadableFile` if there is no row."""

@@ -320,7 +320,6 @@ _TOKENS = {
     "prompt_tokens": "input", "completion_tokens": "output",
     "cache_read_tokens": "cacheRead", "cache_write_tokens": "cacheWrite", "reasoning_tokens": "reasoning",
 }  # fmt: skip
-_FAILED = "[An error occurred during execution.]\n"
 _THOUGHT = ("thinking_blocks", "reasoning_content", "responses_reasoning_item")
 _TASK = {"Task ID": "task_id", "Subagent": "subagent", "Status": "status"}
 _COMMAND = {"working_dir": "Current working directory:", "py_interpreter_path": "Python interpreter:"}
@@ -401,7 +400,7 @@ def _result(fields: JsonObject, name: str) -> tuple[JsonObject, JsonObject]:
 def _observed(result: JsonObject) -> list[JsonValue]:
     """Return the parts that the model is shown of a result of a tool, which some tools put words around."""
     parts, picture, kind = listed(result.get("content")), result.get("screenshot_data"), result.get("kind")
-    head: list[JsonValue] = [_text(_FAILED)] if result.get("is_error") is True else []
+    head: list[JsonValue] = [_text("[An error occurred during execution.]\n")] if result.get("is_error") is True else []
     if kind == "TaskObservation":
         head.insert(0, _text("\n".join(f"{name}: {result.get(key)}" for name, key in _TASK.items())))
     elif kind == "TerminalObservation":

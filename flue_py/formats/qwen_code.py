@@ -26,9 +26,6 @@ from flue_py.providers.gemini import messages_from_gemini
 # a report is booked where no answer is its own. docs/formats/qwen-code.md lists the fields that are kept.
 
 FORMAT = "qwen-code"
-PREFIX = "qwen_code."
-"""Before the subtype of a row that is not part of the conversation."""
-
 COMPACTED = "The conversation before this point was compacted; its beginning follows."
 """The summary where the program begins the new history with another thing than a text of the user."""
 
@@ -273,7 +270,7 @@ class QwenCodeReader(kit.RowReader):
         subtype, body = row.fields.get("subtype"), self._rest(row)
         if row.type not in (*_SPOKEN, "system"):
             self._notes.unknown_kinds[row.type] += 1
-        kind = kit.entry_kind(PREFIX, subtype if isinstance(subtype, str) and subtype else row.type)
+        kind = kit.entry_kind("qwen_code.", subtype if isinstance(subtype, str) and subtype else row.type)
         if subtype == "slash_command":
             if self._prompt is not None and _takes_back(payload, self._prompt[1]):
                 kind, body = EXCLUSION, {"entryId": self._prompt[0], "row": body}
