@@ -1303,7 +1303,6 @@ class Recent(Generic[Value]):
 
 
 def first_rows(first_bytes: bytes) -> Iterable[bytes]:
-    """Return the whole lines among the first bytes of a file, blank ones left out; a single torn one as it is."""
-    lines: Sequence[bytes] = first_bytes.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    whole = lines[:-1] or lines
-    return (line for line in whole if line.strip())
+    """Return the whole lines among the first bytes of a file that may be objects; a single torn one as it is."""
+    lines = first_bytes.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    return (line for line in lines[:-1] or lines if line.lstrip()[:1] == b"{")
