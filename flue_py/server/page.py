@@ -294,7 +294,7 @@ async def context(call: Call, request: Request) -> Response:
     """
     session = await call.session()
     try:
-        items = await session.build_context_entries(leaf=request.query_params.get("leaf"))
+        items = await session.build_context_entries(leaf=request.query_params.get("leaf", session.leaf_id))
     except CorruptStore as error:
         return _data({"count": None, "damaged": error.entry_id})
     return _data({"count": len(items), "entryIds": [item.entry_id for item in items[-_MOST_OF_A_CONTEXT:]]})

@@ -228,6 +228,7 @@ def test_a_page_is_for_the_session_of_its_token_and_for_its_own_origin(server: S
         assert "connect-src 'self'; form-action 'self'" in page.text
         assert "unsafe" not in page.text.split('Content-Security-Policy" content="')[1].split('">')[0]
         assert "bob" not in http.get("/page/sessions").text
+        assert http.get("/page/sessions/long/context").json()["count"] == LONG
         gone = [http.get(f"/sessions/{name}") for name in ("bob-0", "nobody")]
         kinds = {(answer.status_code, answer.headers["content-type"]) for answer in gone}
         assert kinds == {(404, "text/html; charset=utf-8")}
