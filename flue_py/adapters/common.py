@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Mappi
 from contextlib import AbstractContextManager
 from functools import partial
 from hashlib import sha256
+from importlib.metadata import distributions
 from inspect import iscoroutinefunction
 from os import PathLike, fspath
 from typing import Generic, Protocol, TypeAlias, TypeVar, cast
@@ -30,12 +31,26 @@ from flue_py.db.backend import Backend
 from flue_py.db.ops import append, base, read
 from flue_py.db.runner import CommittedBeforeCancellation, is_trio, waiting_here
 from flue_py.db.waiting import POLL_SECONDS, ended
-from flue_py.errors import InvalidArgument, SessionNotFound, StoreClosed, WrongEventLoop, shown
+from flue_py.errors import InvalidArgument, MissingExtra, SessionNotFound, StoreClosed, WrongEventLoop, shown
 from flue_py.sessions.handle import Handle, reach_by
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.sync import OnThisThread, Way, parts_of
 from flue_py.system import in_full
+
+
+def without_pydantic_ai(extra: str, needed_for: str) -> MissingExtra:
+    """Return the error for a pydantic-ai that is missing or too old, with the versions that are there."""
+    installed = {package.name: package.version for package in distributions()}
+    names = [name for name in ("pydantic-ai-slim", "pydantic-ai-harness") if name in installed]
+    if not names:
+        return MissingExtra(extra, needed_for)
+    pair = " with ".join(f"{name} {installed[name]}" for name in names)
+    command = " ".join(["pip install", f"'flue-py[{extra}]'", *names[1:]])
+    return MissingExtra(
+        extra, needed_for, detail=f"{needed_for} needs pydantic-ai-slim 2.66 or newer, not {pair}: {command}"
+    )
+
 
 # Sessions of a store in another event loop
 

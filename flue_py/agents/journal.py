@@ -18,7 +18,7 @@ from typing import Literal
 
 from msgspec import ValidationError, convert, structs, to_builtins
 
-from flue_py import errors
+from flue_py.adapters.common import without_pydantic_ai
 from flue_py.core.entries import NewEntry
 from flue_py.errors import FlueError, RevisionConflict, SessionInUse
 from flue_py.sessions.compact import ELSEWHERE_SECONDS, Claim
@@ -30,7 +30,7 @@ try:
     # Older versions of the framework do not have it.
     from pydantic_ai.conversation_store import ConversationEntry
 except ImportError as error:
-    raise errors.MissingExtra("agents", "flue_py.agents") from error
+    raise without_pydantic_ai("agents", "flue_py.agents") from error
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,

@@ -7,18 +7,19 @@ everything else of this library reads the conversation as any other session.
 
 from __future__ import annotations
 
-from flue_py import errors
+from flue_py.adapters.common import without_pydantic_ai
 
 try:
     import pydantic_ai.conversation_store  # noqa: F401 - older versions of the framework do not have it
 except ImportError as error:
-    raise errors.MissingExtra("pydantic-ai", "flue_py.adapters.pydantic_ai") from error
+    raise without_pydantic_ai("pydantic-ai", "flue_py.adapters.pydantic_ai") from error
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 from msgspec import structs
@@ -36,6 +37,7 @@ from flue_py.adapters.pydantic_ai.messages import (
     FIELD,
     Current,
     Group,
+    ReadMessages,
     beside_responses,
     calls_of,
     conversation_of,
@@ -45,7 +47,6 @@ from flue_py.adapters.pydantic_ai.messages import (
     extra_of,
     groups_of,
     kept_in,
-    messages_of,
     metadata_with,
     record_of,
     scope_of,
@@ -86,6 +87,7 @@ Known: TypeAlias = Callable[[SessionInfo], "Current | None"]
 _PAGE = 200
 _SPARE = 4
 _NOTHING = ModelRequest(parts=[])
+_STATE = attrgetter("session_key", "id", "revision", "leaf_id")
 
 
 async def session_of(store: Store, conversation_id: str) -> Session | None:
@@ -139,12 +141,7 @@ async def _with_records(store: Store, infos: Sequence[SessionInfo], last_seen: K
 
 def _is_known(seen: Current | None, info: SessionInfo) -> bool:
     """Return whether nothing of a session has changed since it was seen, its leaf included."""
-    return seen is not None and (info.session_key, info.id, info.revision, info.leaf_id) == (
-        seen.info.session_key,
-        seen.info.id,
-        seen.info.revision,
-        seen.info.leaf_id,
-    )
+    return seen is not None and bool(_STATE(info) == _STATE(seen.info))
 
 
 def _says_all(info: SessionInfo, fields: JsonObject | None) -> bool:
@@ -199,11 +196,10 @@ async def history(
     entry, those between that and the last may be left out. Raises `EntryNotFound`.
     """
     key = key_of(head_id)
-    session = None if seen is None else seen.session
-    if seen is not None and session is not None:
+    if seen is not None and seen.session is not None:
         with suppress(EntryNotFound, SessionNotFound):
-            shorter = await _path_by(session, seen.record, key, bounds)
-            return await _path_to(session, key, limit, bounds) if shorter is None else shorter
+            shorter = await _path_by(seen.session, seen.record, key, bounds)
+            return await _path_to(seen.session, key, limit, bounds) if shorter is None else shorter
     session = await session_that_sees(store, key, None)
     if session is None:
         raise EntryNotFound("", head_id, detail=f"no entry {head_id!r} is stored; its conversation may be deleted")
@@ -277,9 +273,10 @@ def conversation_entries(groups: Sequence[Group], limit: int | None = None) -> l
     """Return groups of entries as the framework's entries, each linked to the one before; or the last ``limit``."""
     ids = [None, *(group.id for group in groups)]
     start = 0 if limit is None else max(0, len(groups) - limit)
+    messages = ReadMessages().messages_of(groups[start:])
     return [
         ConversationEntry(id=group.id, parent_id=parent, message=message)
-        for group, parent, message in zip(groups[start:], ids[start:], messages_of(groups[start:]), strict=False)
+        for group, parent, message in zip(groups[start:], ids[start:], messages, strict=False)
     ]
 
 
@@ -296,7 +293,7 @@ async def entry(store: Store, entry_id: str) -> ConversationEntry:
     before = None if entries[0].parent_id is None else await _parent_of(store, entries[0])
     group = Group(entries, near)
     parent = None if before is None else Group([before], extra_of(before)).id
-    return ConversationEntry(id=group.id, parent_id=parent, message=messages_of([group])[0])
+    return ConversationEntry(id=group.id, parent_id=parent, message=ReadMessages().messages_of([group])[0])
 
 
 async def _parent_of(store: Store, child: Entry) -> Entry:

@@ -765,8 +765,7 @@ def dumped_messages(messages: Sequence[ModelMessage]) -> list[JsonObject]:
 
 
 def _dumped_as_they_are(messages: Sequence[ModelMessage]) -> list[JsonObject]:
-    text = ModelMessagesTypeAdapter.dump_json(list(messages), warnings=False)
-    return cast("list[JsonObject]", from_json(text))
+    return cast("list[JsonObject]", from_json(ModelMessagesTypeAdapter.dump_json([*messages], warnings=False)))
 
 
 def _entries(
@@ -942,11 +941,6 @@ class ReadMessages:
         return messages
 
 
-def messages_of(groups: Sequence[Group]) -> list[ModelMessage]:
-    """Return messages of the framework, as `ReadMessages` does. O(size)."""
-    return ReadMessages().messages_of(groups)
-
-
 def _predicted(messages: Sequence[JsonObject], record: JsonObject, is_whole: bool = True) -> JsonObject:
     if len(messages) == 1 and messages[0].get("role") == "assistant":
         predicted = response_of(messages[0], is_whole)
@@ -1084,12 +1078,10 @@ def record_of(info: SessionInfo, leaf: Entry | None, fields: JsonObject | None) 
     state = (
         fields.get("state") if "state" in fields and fields.get("leaf") == info.leaf_id else (near or {}).get("state")
     )
-    named = (near or {}).get("id", info.leaf_id)
-    scope = cast("str | None", fields.get("scope", info.scope or None))
     record = ConversationRecord(
         conversation_id=conversation_of(info),
-        head_id=cast("str | None", named),
-        scope=scope,
+        head_id=cast("str | None", (near or {}).get("id", info.leaf_id)),
+        scope=cast("str | None", fields.get("scope", info.scope or None)),
         forked_from=cast("str | None", fields.get("from")),
         forked_at=cast("str | None", fields.get("at")),
         revision=f"flue:{info.session_key}:{info.leaf_id or ''}",

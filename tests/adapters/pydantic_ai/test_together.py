@@ -6,8 +6,10 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -249,8 +251,11 @@ def test_a_missing_framework_names_its_extra(monkeypatch: pytest.MonkeyPatch) ->
     for name in [name for name in sys.modules if name.startswith("flue_py.adapters.pydantic_ai")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pydantic_ai.conversation_store", None)
-    with pytest.raises(MissingExtra, match=r"flue-py\[pydantic-ai\]"):
-        __import__("flue_py.adapters.pydantic_ai")
+    pair = [SimpleNamespace(name=f"pydantic-ai-{name}", version="1.2") for name in ("harness", "slim")]
+    for installed, words in ((pair, r"ai-slim 1\.2 with pydantic-ai-harness 1\.2: "), ([], "an optional dependency")):
+        monkeypatch.setattr("flue_py.adapters.common.distributions", partial(iter, installed))
+        with pytest.raises(MissingExtra, match=rf"{words}.*'flue-py\[pydantic-ai\]'"):
+            __import__("flue_py.adapters.pydantic_ai")
 
 
 @pytest.mark.parametrize("place", ["file", "postgres"])
