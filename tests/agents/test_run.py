@@ -111,7 +111,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (team("A", **moving({"Name": "S", "Agent": "B"})), "no agent 'B'"),
     (team("A", **moving({"Name": "S", "Transitions": [{"To": "T"}]})), "no state 'T'"),
     (
-        team("A", **moving({"Name": "S", "Agent": "A", "Transitions": [{"To": "E", "Contract": "C"}]}, {"Name": "E"})),
+        team("A", **moving({"Name": "S", "Agent": "A", "Transitions": [{"To": "S", "Contract": "C"}]})),
         "no contract 'C'",
     ),
     ({"Agents": [{"Name": "A", "Model": "m", "Tools": ["x"]}], **most(1)}, "Agents.0.Tools.0"),
