@@ -310,8 +310,7 @@ class Journal:
             entries += self._entries([request])
         await self._commit(entries)
         if parts:
-            beside = [part.content for part in parts if isinstance(part, UserPromptPart)]
-            self._round[call.call_id] = beside[0] if beside else None
+            self._round[call.call_id] = next((part.content for part in parts if isinstance(part, UserPromptPart)), None)
 
     async def _commit(self, entries: Sequence[NewEntry]) -> None:
         """Append entries behind those that could not be stored so far; tell of it if they cannot, either."""

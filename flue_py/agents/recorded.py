@@ -286,8 +286,7 @@ class Recorded(AbstractCapability[Any]):
         Raises `BudgetExceeded` if they have too little left; nothing is sent then.
         """
         self._messages = ctx.messages
-        journal = self._of_run
-        await journal.add(ctx.messages)
+        await self._of_run.add(ctx.messages)
         assert self._requests is not None
         try:
             await self._requests.begin()

@@ -225,7 +225,7 @@ class Repl:
         if focus is not None:
             await self.run(f"/compact {focus}")
 
-    async def _answered(self, prompt: Prompt) -> object:
+    async def _answered(self, prompt: Prompt | None) -> object:
         store, session, folder = self.conversation.store, self.session, Folder(self.folder)
         own = SessionTools(self.conversation, self._model.name, self._have_compacted).toolset()
         coding = FolderTools(session, folder).toolset()
@@ -239,25 +239,22 @@ class Repl:
                 HandleDeferredToolCalls(self._permit),
             ],
         )
-        said: Prompt | None = prompt
         for seconds in (*RETRY_SECONDS, None):
             try:
-                return await agent.run(said, conversation_id=session.id, event_stream_handler=self._show)
+                return await agent.run(prompt, conversation_id=session.id, event_stream_handler=self._show)
             except Exception as error:
                 # Whatever fails before its answer begins has been tried again by `Recorded`.
-                if seconds is None or not (is_transient(error) and await self._is_broken_off()):
+                if seconds is None or not is_transient(error):
+                    raise
+                await session.refresh()
+                last = await session.get_active_path(limit=1)
+                if not last or last[0].fields.get("stopReason") != "aborted":
                     raise
                 self._line(f"\nThe answer broke off ({one_line(str(error), _RESULT_CHARACTERS)}).", "yellow")
                 await self._sleep(seconds)
                 # What there was of it stays stored, and the model is asked again.
-                said = None
+                prompt = None
         return None
-
-    async def _is_broken_off(self) -> bool:
-        """Return whether the conversation ends with a part of an answer."""
-        await self.session.refresh()
-        path = await self.session.get_active_path()
-        return path[-1].fields.get("stopReason") == "aborted"
 
     def _guard(self, session: Session) -> CompactionGuard:
         on_answer = partial(tell_answer, self._line)
@@ -470,9 +467,8 @@ def _rules_in(path: Path) -> str:
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except (OSError, ValueError) as error:
-        raise UnreadableFile(
-            f"{shown(str(path))} cannot be read: {getattr(error, 'strerror', None) or error}"
-        ) from error
+        reason = getattr(error, "strerror", None) or error
+        raise UnreadableFile(f"{shown(str(path))} cannot be read: {reason}") from error
     return f"# {RULES} instructions for {visible(str(path.parent))}\n\n{text}" if text else ""
 
 
