@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections.abc import Generator, Sequence
 from functools import partial
 from hashlib import md5
@@ -359,8 +360,6 @@ LIST, ITEM, EVENT = "list", "item", "event"
 _LIST_BEGINNING = re.compile(rb'\s*\{"role": ?"_(system_prompt|checkpoint|usage)"')
 _IN_PLACE = re.compile(rb'\s*\{"role": ?"(user|assistant)"')
 _LIST = re.compile(r"context(?:_(\d+))?\.jsonl")
-_EVENT = re.compile(rb'"(StatusUpdate|TurnBegin)"')
-_TURN_OF_AGENT = re.compile(rb'"SubagentEvent".*"TurnBegin"')
 _LIST_TOKENS = {"input_other": "input", "input_cache_read": "cacheRead", "input_cache_creation": "cacheWrite"}
 
 
@@ -404,8 +403,10 @@ def gather_kimi_cli(path: Path) -> Generator[bytes, None, None]:
     if root != folder or (is_of_folder and not is_list):
         about["agent"] = folder.name if root != folder else path.stem
     yield gathered_row(SESSION, {**about, "state": object_beside(root / "state.json")})
-    wanted = _EVENT if is_list else _TURN_OF_AGENT
-    yield from (_row(EVENT, line) for line in lines_of(folder / "wire.jsonl") if wanted.search(line))
+    for line in lines_of(folder / "wire.jsonl"):
+        is_turn = b'"TurnBegin"' in line
+        if is_turn or b'"StatusUpdate"' in line if is_list else is_turn and b'"SubagentEvent"' in line:
+            yield _row(EVENT, line)
     for file in _lists(path):
         yield gathered_row(LIST, {})
         yield from (_row(ITEM, line) for line in lines_of(file) if not line.isspace())
@@ -426,8 +427,11 @@ class _Lists(Struct):
     tools: dict[str, str] = field(default_factory=dict)
     calls: list[PaidCall] = field(default_factory=list)
     began_us: int | None = None
-    turns: list[tuple[str, int | None]] = field(default_factory=list)
-    """The prompts of the session, in order, and their times: lists have none."""
+    times: list[int | None] = field(default_factory=list)
+    """The times of the prompts of the session, in order: lists have none."""
+
+    prompts: dict[str, list[int]] = field(default_factory=dict)
+    """The places of those with the same words, in order."""
 
     turn: int = -1
     """The one that the list has come to."""
@@ -454,10 +458,10 @@ class _Lists(Struct):
             self.tools |= calls_in(message)
             entry, extra = kit.message_entry(message, value, row.line, notes)
             if role == "user":
-                text, next_turn = message_text(message), self.turn + 1
-                same = (at for at, turn in enumerate(self.turns[next_turn:], next_turn) if turn[0] == text)
-                self.turn = next(same, self.turn)
-            created_us = self.turns[self.turn][1] if self.turn >= 0 else self.began_us
+                same = self.prompts.get(message_text(message), [])
+                place = bisect(same, self.turn)
+                self.turn = same[place] if place < len(same) else self.turn
+            created_us = self.times[self.turn] if self.turn >= 0 else self.began_us
             self.chain.follow(entry, row.line, beside=extra, created_us=created_us)
 
     def _time(self, value: JsonObject) -> None:
@@ -470,7 +474,9 @@ class _Lists(Struct):
         at_us, usage = kit.read_moment(value.get("timestamp")), payload.get("token_usage")
         self.began_us = self.began_us or at_us
         if message.get("type") == "TurnBegin":
-            self.turns.append((message_text({"content": payload.get("user_input")}), at_us))
+            text = message_text({"content": payload.get("user_input")})
+            self.prompts.setdefault(text, []).append(len(self.times))
+            self.times.append(at_us)
         if not isinstance(usage, dict):
             return
         reported = read_reported({_LIST_TOKENS.get(name, name): count for name, count in usage.items()})

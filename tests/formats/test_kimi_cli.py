@@ -12,7 +12,8 @@ import pytest
 
 import flue_py
 from flue_py.core.kinds import message_text
-from flue_py.formats.kimi import beside_kimi_cli
+from flue_py.formats.kimi import beside_kimi_cli, gather_kimi_cli, parse_kimi_cli
+from flue_py.formats.kit import Notes, Row
 from tests.formats.transcripts import all_seen, as_lines, import_file, rows_are_accounted_for
 
 DIGEST = md5(b"/home/dev/shop", usedforsecurity=False).hexdigest()
@@ -99,6 +100,23 @@ async def test_a_list_is_a_session_with_the_tokens_of_its_steps(folder: Folder) 
     assert (report.skipped, report.repaired, dict(report.unknown_kinds)) == ((), (), {})
 
 
+def test_each_message_has_the_time_of_the_next_prompt_with_its_words_without_a_search() -> None:
+    class Unequal(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            raise AssertionError("each prompt is compared with each message")
+
+    events = [begin(at, words) for at, words in enumerate("abaz", 1)]
+    events[-1]["message"]["payload"]["user_input"] = Unequal("z")
+    rows = [{"type": "session"}, *({"type": "event", "row": event} for event in events), {"type": "list"}]
+    rows += [{"type": "item", "row": {"role": "user", "content": words}} for words in "axaba"]
+    part = parse_kimi_cli([Row(number, b"", fields) for number, fields in enumerate(rows, 1)], Notes("row"), True)
+    assert part is not None
+    assert [entry.created_us for entry in part.entries] == [at * 1_000_000 for at in (1, 1, 3, 3, 3)]
+
+
 async def test_lists_that_were_begun_anew_are_branches_and_growing_ends_the_same(folder: Folder) -> None:
     async with flue_py.open(":memory:") as store:
         for end in range(1, len(TALK) + 1):
@@ -129,6 +147,8 @@ async def test_a_fork_repeats_steps_that_are_paid_once(tmp_path: Path, folder: F
 async def test_rows_that_are_none_are_noted_and_a_file_without_any_is_refused(folder: Folder) -> None:
     assert beside_kimi_cli(folder.path / "context.jsonl") == {}
     file = folder.write("context.jsonl", TALK)
+    folder.write("wire.jsonl", [["SubagentEvent"] * 200_000])
+    assert len([*gather_kimi_cli(folder.write("context_sub_1.jsonl", TALK))]) == len(TALK) + 2
     file.write_bytes(
         file.read_bytes() + b'{torn\n{},"type":"session"\n' + b"".join(as_lines([{"role": "user", "content": 7}]))
     )
