@@ -248,7 +248,8 @@ class CopilotCliReader(kit.RowReader):
         self._add(replace(entry, calls=tuple(calls)), row, agent, {})
 
     def _add(self, entry: NewEntry, row: kit.Row, agent: _Agent, beside: Mapping[str, JsonValue]) -> None:
-        name, at = agent.chain.own_name(row), kit.read_time(row.fields.get("timestamp"))
+        name = agent.chain.own_name(row, row.id, lambda number: derived_id(row.id, row.line, *range(number)))
+        at = kit.read_time(row.fields.get("timestamp"))
         agent.chain.add(entry, row.line, beside=beside, entry_id=name, created_us=at)
 
     # the calls

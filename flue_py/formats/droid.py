@@ -53,9 +53,10 @@ class DroidReader(kit.RowReader):
         # Some rows have no time.
         at = self._last_us = moment if moment is not None else self._last_us
         self._created_us = at if self._created_us is None else self._created_us
-        row = kit.Row(number, b"", fields)
+        row, own = kit.Row(number, b"", fields), fields.get("id")
         if self._chain is None:
             self._chain = kit.Chain(self._begin(row), self._notes)
+        row.id = str(own) if kit.is_name(own) else derived_id(self._chain.session_id, number)
         if row.type == _START and not self._start:
             self._start = fields
             self._notes.left_out["begins the session"] += 1
@@ -100,8 +101,8 @@ class DroidReader(kit.RowReader):
     def _add(
         self, row: kit.Row, chain: kit.Chain, entry: NewEntry, beside: JsonObject, at: int | None, index: int = 0
     ) -> None:
-        row.id = row.id or chain.own_name(row)
         name = derived_id(row.id, str(index)) if index else row.id
+        name = chain.own_name(row, name, lambda number: derived_id(name, row.line, str(number)))
         chain.add(entry, row.line, beside=beside, entry_id=name, created_us=at)
 
     def _calls(self, settings: JsonObject, session_id: str) -> tuple[PaidCall, ...]:

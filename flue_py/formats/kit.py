@@ -22,7 +22,7 @@ from flue_py.core.context import ContextEntry, EntryCost, project
 from flue_py.core.entries import Entry, NewEntry, checked_kind, entry_of_message, from_microseconds, to_microseconds
 from flue_py.core.json import MAX_DIGITS, Frozen, JsonObject, JsonValue, encode_json, replace_lone_surrogates, without
 from flue_py.core.kinds import MESSAGE, SHOWN_KINDS
-from flue_py.core.sessions import MAX_NAME_BYTES, NewSession, SessionInfo, TaskLink, derived_id, is_usable, made_id
+from flue_py.core.sessions import MAX_NAME_BYTES, NewSession, SessionInfo, TaskLink, is_usable, made_id
 from flue_py.core.usage import NO_USAGE, Cost, PaidCall, ReportedUsage, by_model, call_of, read_reported
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.providers.base import ExportNote, Leftovers
@@ -727,15 +727,17 @@ class Chain(Struct):
     placed: dict[tuple[str | None, str], str] = field(default_factory=dict)
     """The entries of `follow`, by the one before them, and their payloads."""
 
-    def own_name(self, row: Row) -> str:
-        """Return the id that a row has for its entry; another one, which is noted, if it has none or repeats one."""
+    def own_name(self, row: Row, name: str, other: Callable[[int], str]) -> str:
+        """Return the id of an entry of a row: ``name``, or the first of ``other`` that is free if that is not; noted.
+
+        A row whose own id is not ``row.id`` has none that can be used, which is noted as well.
+        """
         own = row.fields.get("id")
-        name = own if is_name(own) else derived_id(self.session_id, row.line)
-        if not is_name(own):
+        if name == row.id != own:
             self.notes.repair(row.line, f"{unusable_id(own)}; it was given another")
-        elif name in self.lines:
+        if name in self.lines:
             self.notes.repair(row.line, f"repeats the id {name!r}; it was given another")
-            name = first_unused(lambda number: derived_id(name, row.line, str(number)), self.lines)
+            name = first_unused(other, self.lines)
         return name
 
     def add(

@@ -11,6 +11,7 @@ import pytest
 
 import flue_py
 from flue_py.core.kinds import message_text
+from flue_py.core.sessions import derived_id
 from flue_py.formats.copilot_cli import CopilotCliReader
 from flue_py.formats.kit import ParseReport, SessionPart, read_lines
 from tests.formats.transcripts import (
@@ -241,6 +242,9 @@ def test_damage_is_named_by_its_line_and_unknown_rows_are_kept() -> None:
     assert report.unknown_kinds == {"future": 1, "other.thing": 1}
     kinds = [entry.kind for entry in part.entries][-4:]
     assert kinds == ["copilot_cli.future", "message", "copilot_cli.other.thing", "unreadable_message"]
+    # The ids are those that older versions made, so that nothing comes in twice.
+    assert [entry.id for entry in part.entries][-4:-2] == [derived_id("s-1", 10), derived_id("u1", 11)]
+    assert read(*TALK, row("future", "", "x"))[0][1].entries[0].id == derived_id("s-1", 8)
 
 
 @inputs(

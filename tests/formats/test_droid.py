@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import flue_py
+from flue_py.core.sessions import derived_id
 from flue_py.formats.droid import DroidReader
 from flue_py.formats.kit import ParseReport, SessionPart, read_lines
 from tests.formats.transcripts import all_seen, as_lines, check_growth, import_file, import_lines
@@ -77,3 +78,11 @@ def test_damage_is_named_by_its_line_and_unknown_rows_are_kept() -> None:
     assert [note.line for note in report.repaired] == [8, 9]
     assert report.unknown_kinds == {"todo_state": 1}
     assert [entry.kind for entry in part.entries][-3:] == ["droid.todo_state", "message", "droid.message"]
+
+
+def test_messages_of_rows_whose_ids_are_taken_have_the_ids_that_they_always_had() -> None:
+    second = derived_id("m3", "1")
+    part, report = read(START, row(second, "user", text("Mine.")), *TALK[1:4], TALK[3], {**TALK[3], "id": 7})
+    assert [note.line for note in report.repaired] == [5, 6, 6, 7]
+    made = [(second, 5, "0"), ("m3", 6, "0"), (second, 6, "0"), ("s-1", 7), (derived_id("s-1", 7), "1")]
+    assert [entry.id for entry in part.entries][4:] == [derived_id(*parts) for parts in made]
