@@ -286,7 +286,7 @@ class Journal:
         """Back up files that a tool is about to edit, or commit how they are after it."""
         files = self.session.files
         async with self._turn:
-            await self._finish((files.after_edit if is_over else files.before_edit)(paths, root=root))
+            await self._finish(files.after_edit(paths, root=root) if is_over else files.before_edit(paths, root=root))
 
     async def _finish(self, work: Coroutine[object, object, object]) -> None:
         # What was committed has to be noted, also if the run is cancelled meanwhile.

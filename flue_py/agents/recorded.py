@@ -40,6 +40,7 @@ from pydantic_ai.exceptions import (
 )
 from pydantic_ai.messages import (
     ModelMessage,
+    ModelRequest,
     ModelRequestPart,
     ModelResponse,
     ToolCallPart,
@@ -257,7 +258,7 @@ class Recorded(AbstractCapability[Any]):
             ctx.messages[:] = repair_messages(ctx.messages)
         elif journal.has_open_calls() or (journal.is_retry() and journal.was_output()):
             # The calls come first, with the results that are stored; the prompt follows those.
-            while ctx.messages[-1] is not answer:
+            while ctx.messages and isinstance(ctx.messages[-1], ModelRequest):
                 ctx.messages.pop()
             self._prompt = node.user_prompt
             return replace(node, user_prompt=None)

@@ -780,7 +780,7 @@ def explained_row(
     """
     report = sent.report
     changes = report.by_entry()
-    repaired = {repair.entry_id for repair in sent.repairs if repair.entry_id is not None}
+    repaired = dict.fromkeys(repair.entry_id for repair in sent.repairs if repair.entry_id is not None)
     roles = dict.fromkeys([*changes, *repaired]) if items is None else {item.entry_id: item.role for item in items}
     return {
         "agent": report.agent,

@@ -93,8 +93,8 @@ class Listed(Frozen):
 _LISTED: WeakKeyDictionary[Backend, OrderedDict[int, Listed]] = WeakKeyDictionary()
 """The conversations that were listed last: as long as nothing changes, a page of one is O(page)."""
 
-_MOST_BYTES, _BESIDE = 128_000_000, 300
-"""How much all of these may take, and how much an item takes beside its JSON."""
+_MOST, _MOST_BYTES, _BESIDE = 200, 128_000_000, 300
+"""How many these may be, how much all of them may take, and how much an item takes beside its JSON."""
 
 
 async def _listed(call: Call, session: Session) -> Listed:
@@ -105,9 +105,10 @@ async def _listed(call: Call, session: Session) -> Listed:
     read = await backend.read_context(session.info.ref, unless=None if listed is None else listed.stamp)
     if listed is None or read.entries is not None:
         listed = await backend.waiting.call(partial(_listed_in, read))
-    all_listed[key] = listed
-    all_listed.move_to_end(key)
-    while sum(each.size for each in all_listed.values()) > _MOST_BYTES:
+    all_listed.pop(key, None)
+    if listed.size <= _MOST_BYTES:
+        all_listed[key] = listed
+    while len(all_listed) > _MOST or sum(each.size for each in all_listed.values()) > _MOST_BYTES:
         all_listed.popitem(last=False)
     return listed
 

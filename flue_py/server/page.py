@@ -307,7 +307,10 @@ async def sent(call: Call, request: Request) -> Response:
     leaf = query.get("leaf", session.leaf_id)
     made = await session.request(query.get("target"), leaf=leaf, settings=call.settings, agent=agent)
     ids = [*made.report.by_entry(), *(repair.entry_id or "" for repair in made.repairs)]
-    explain = lambda: _data(report.sent_json(explained_row(None, made), {each: each for each in ids}))  # noqa: E731
+
+    def explain() -> Response:
+        return _data(report.sent_json(explained_row(None, made), {entry_id: entry_id for entry_id in ids}))
+
     return await call.store.backend.waiting.call(explain)
 
 

@@ -186,9 +186,11 @@ async def test_a_turn_that_ends_early_loses_nothing_that_was_said(
 async def test_an_answer_that_breaks_off_is_kept_as_that_and_asked_for_again_twice(tmp_path: Path) -> None:
     broken = ["Half", ConnectionError("cut")]
     waited: list[float] = []
-    async with talking(tmp_path, Script(broken, ["Whole."], *[broken] * 3), waited=waited) as (repl, screen):
+    script = Script(broken, ["Whole."], *[broken] * 3)
+    async with talking(tmp_path, script, waited=waited) as (repl, screen):
         screen.read()
         await repl.run("Go.")
+        assert [len(sent) for sent in script.requests] == [1, 1]
         await repl.run("More.")
         again = "Half\nThe answer broke off (cut).\n"
         assert screen.read() == f"{again}Whole.\n{again}{again}Half\nexplained: cut"
