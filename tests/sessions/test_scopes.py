@@ -144,7 +144,7 @@ async def test_a_session_that_is_made_while_its_scope_is_deleted_goes_too(
     made: list[str] = []
 
     async def deleting(
-        backend: Backend, session_id: str, *, scope: str, dry_run: bool, **_: object
+        backend: Backend, session_id: str, *, scope: str, dry_run: bool = False, **_: object
     ) -> flue_py.Deletion:
         if not made:
             made.append((await store.create_session(scope="t1")).id)
