@@ -90,8 +90,7 @@ class StoreErasure(Scoped):
         handle.checked_flag(dry_run, "dry_run")
         work = _Work(NO_NOTE, dry_run, None, handle.checked_ids(despite_holds), [], [])
         contents = await self._delete_scope(scope, work)
-        now_us = self._pricer.now_us()
-        return receipt_of(work.trees, now_us, dry_run=dry_run, scope=scope, contents=contents)
+        return receipt_of(work.trees, self._pricer.now_us(), dry_run=dry_run, scope=scope, contents=contents)
 
     async def _delete_scope(self, scope: str, work: _Work) -> ScopeContents:
         check_scope(scope)
@@ -111,9 +110,10 @@ class StoreErasure(Scoped):
         """Delete session trees. In an erasure, the entries that others see lose their texts first."""
         delete = partial(self._backend.delete_tree, scope=scope, erased=work.needles, despite=work.despite)
         if work.dry_run:
-            planned = [await delete(name, dry_run=True, beside=names[1:]) for name in names[:1]]
-            await self._redact([pair for tree in planned for pair in tree.shared], work)
-            work.trees.extend(planned)
+            if names:
+                planned = await delete(names[0], dry_run=True, beside=names[1:])
+                await self._redact(planned.shared, work)
+                work.trees.append(planned)
             return
         for name in names:
             if work.needles is not None:

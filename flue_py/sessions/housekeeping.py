@@ -23,7 +23,7 @@ from flue_py.db.runner import now_us
 from flue_py.errors import InvalidArgument, OnHold, shown
 from flue_py.lazy import expression
 from flue_py.sessions.erase import receipt_of
-from flue_py.sessions.handle import SeenOptions, all_sessions
+from flue_py.sessions.handle import SeenOptions, all_sessions, checked_ids, checked_seen, checked_session
 from flue_py.sessions.store import Store
 
 DEFAULT_AGE = "30d"
@@ -167,12 +167,12 @@ async def delete_all(
     **options: Unpack[SeenOptions],
 ) -> Receipt:
     """Delete sessions, each with its task sessions in a transaction of its own, or only say which would go."""
+    names, seen = [checked_session(session_id) for session_id in session_ids], checked_seen(**options)
+    delete = partial(store.backend.delete_tree, scope=store.scope, expected=seen, despite=checked_ids(despite_holds))
     if dry_run:
-        plan = partial(store.backend.delete_tree, scope=store.scope, dry_run=True, despite=despite_holds)
-        trees = [await plan(session_id, beside=session_ids[1:]) for session_id in session_ids[:1]]
+        trees = [await delete(names[0], dry_run=True, beside=names[1:])] if names else []
     else:
-        delete = partial(store.delete_session_tree, despite_holds=despite_holds, **options)
-        trees = [await delete(session_id) for session_id in session_ids]
+        trees = [await delete(name) for name in names]
     return receipt_of(trees, now_us(), dry_run=dry_run)
 
 

@@ -15,7 +15,7 @@ from flue_py import JsonObject
 from flue_py.agents.conversation import COMMANDS, Conversation, Reply, run_command
 from flue_py.compaction import CompactionSettings
 from flue_py.core.model import FunctionModel, ModelRequest
-from flue_py.errors import AmbiguousId, InvalidArgument, InvalidEntry, LeafConflict, SessionNotFound
+from flue_py.errors import AmbiguousId, InvalidArgument, InvalidEntry, LeafConflict, RevisionConflict, SessionNotFound
 from flue_py.sessions import housekeeping
 from flue_py.sessions.housekeeping import delete_all, find_completed, find_older, find_prunable, parse_age
 from tests.checks import raises
@@ -413,7 +413,15 @@ async def test_pruning_takes_sessions_whose_configuration_is_not_there(store: fl
     assert {info.id for info in chosen} == {"gone", "elsewhere"}
     chosen = await find_prunable(store, is_there=on_disk.__contains__, without_config=True)
     assert {info.id for info in chosen} == {"gone", "elsewhere", "empty", "none"}
-    deletion = await delete_all(store, [info.id for info in chosen])
+    ids = [info.id for info in chosen]
+    for dry_run in (True, False):
+        with pytest.raises(RevisionConflict):
+            await delete_all(store, ids, dry_run=dry_run, expected_revision=99)
+        for names, holds in ((json.loads("[5]"), ()), (ids, "hold")):
+            with pytest.raises(InvalidArgument):
+                await delete_all(store, names, dry_run=dry_run, despite_holds=holds)
+    assert (await delete_all(store, ["gone already", *ids], dry_run=True, expected_revision=0)).session_ids
+    deletion = await delete_all(store, ids)
     assert set(deletion.session_ids) == {info.id for info in chosen}
     assert {info.id for info in (await store.list_sessions()).sessions} == {"absolute", "relative", task.id}
     assert await find_completed(store) == []

@@ -162,7 +162,7 @@ def delete_tree(
         doomed = _closure(tx, [session_id], scope)
     if not doomed.sessions:
         return Deletion(())
-    if expected not in (STORED, NOTHING_SEEN):
+    if expected not in (STORED, NOTHING_SEEN) and session_id in doomed.sessions.values():
         # Only now is it certain that nobody adds anything any more.
         base.read_state(tx, session_id).require(expected)
     keys = json.dumps(list(doomed.sessions))
