@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from random import Random
+from unittest.mock import Mock
 
 import pytest
 
 from flue_py.core.sessions import NewDocument, NewSession, Problem, VerifyReport
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
 from flue_py.db.backend import Backend
+from flue_py.db.ops import seals
 from flue_py.db.ops.verify import verify
 from flue_py.db.sqlite.file import SqliteTransaction
 from flue_py.db.sqlite.runner import open_sqlite
@@ -136,9 +138,13 @@ def lane_of(path: Path, entry_id: str) -> str:
 # -- nothing is wrong -----------------------------------------------------------------------------------------------
 
 
-async def test_an_untouched_store_is_clean_and_counted(made: Made) -> None:
+async def test_an_untouched_store_is_clean_and_counted(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = Mock(wraps=seals._rows_with_heads)
+    monkeypatch.setattr(seals, "_rows_with_heads", rows)
+    monkeypatch.setattr(seals, "_PAGE", 3)
     report = await verified(made.path)
     assert report.problems == []
+    assert [len(call.args[1]) for call in rows.call_args_list] == [3, 1]
     with closing(sqlite3.connect(made.path)) as connection:
         assert report.sessions == connection.execute("SELECT COUNT(*) FROM sessions").fetchone()[0] == 4
         assert report.entries == connection.execute("SELECT COUNT(*) FROM entries").fetchone()[0] == 22

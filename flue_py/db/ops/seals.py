@@ -122,7 +122,8 @@ def renew_heads(tx: Transaction, keys: Collection[int]) -> None:
 
 def with_heads(tx: Transaction, keys: Collection[int]) -> list[int]:
     """Return those of these sessions of which the rows have their heads, by key. A page of rows in memory."""
-    pages = tx.pages(ROWS_OF_KEYS, keys=json.dumps(sorted(keys)))
+    ordered = sorted(keys)
+    pages = (_rows_with_heads(tx, ordered[at : at + _PAGE]) for at in range(0, len(ordered), _PAGE))
     return [row[_KEY] for page in pages for row in page if _has_head(tx.chain, row)]
 
 
