@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
@@ -61,7 +61,7 @@ from flue_py.db import ops, sql
 from flue_py.db.keys import Key, KeyedRunner, Keys, Rekeyed
 from flue_py.db.runner import Backup, Plan, Runner, Sources, Transaction, WordIndex, written
 from flue_py.db.schema import FORMAT_VERSION
-from flue_py.errors import CorruptStore, HistoryPutBack, StoreClosed
+from flue_py.errors import CorruptStore, FlueError, HistoryPutBack, StoreClosed
 from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
@@ -215,13 +215,13 @@ class Backend:
         another one. O(store).
         """
         # Once they have other digests, nobody can tell which of them were put back.
-        for error in await self._put_back():
+        for error in await self._put_back(takes=True):
             raise error
         return await self._keyed.rekey(key, tell, self._runner)
 
-    async def _put_back(self) -> list[HistoryPutBack]:
+    async def _put_back(self, *, takes: bool) -> list[HistoryPutBack]:
         """Return an error for each session that is not as the witness, if there is one, saw it last. O(sessions)."""
-        return await self._runner.put_back() if isinstance(self._runner, witnessing.WitnessedRunner) else []
+        return await self._runner.put_back(takes=takes) if isinstance(self._runner, witnessing.WitnessedRunner) else []
 
     @property
     def is_unchecked(self) -> bool:
@@ -413,16 +413,14 @@ class Backend:
         returned, of sessions ``beside`` it as well, as if all of them went at once. With ``erased`` it is an erasure:
         ledger rows lose agents and folders, what goes is overwritten, and ``erased`` takes what goes, for
         `forget_deleted`. Raises `OnHold` for holds on these sessions or their scopes that are not in ``despite``.
-        O(rows deleted), a constant number of statements; an erasure O(their size).
+        O(rows deleted), a constant number of statements and one for each ``beside``; an erasure O(their size).
         """
 
         def work(tx: Transaction) -> tuple[Deletion, erasure.Needles | None]:
             # It may be run again.
             needles = None if erased is None else erasure.Needles()
-            return ops.delete.delete_tree(
-                tx, self._sources, session_id, scope, expected,
-                dry_run=dry_run, erased=needles, despite=despite, beside=beside if dry_run else (),
-            ), needles  # fmt: skip
+            delete = partial(ops.delete.delete_tree, tx, self._sources, session_id, scope, expected, despite=despite)
+            return delete(dry_run=dry_run, erased=needles, beside=beside if dry_run else ()), needles
 
         deletion, needles = await (self._runner.read if dry_run else self._runner.write)(work)
         if erased is not None and needles is not None:
@@ -1221,8 +1219,9 @@ class Backend:
         """Recompute everything that is stored twice, and return the disagreements.
 
         First the problems that the database's own checks find, then entries by lane, then sessions in the order they
-        were made, then the ledger and the budgets, then rows that nothing refers to, then what a witness saw otherwise.
-        Raises nothing of its own: a store that cannot be read to its end is a problem, too. O(store).
+        were made, then the ledger and the budgets, then rows that nothing refers to, then what a witness saw otherwise,
+        or that it could not be asked; it is told nothing. Raises nothing of its own: a store that cannot be read to its
+        end is a problem, too. O(store).
         """
         storage = await self._runner.storage_problems()
         try:
@@ -1234,8 +1233,12 @@ class Backend:
                 "unreadable rows", "the store", f"{error}; nothing more was checked; rescue it by salvage"
             )
             return VerifyReport(counts[0], counts[1], [*storage, problem])
-        put_back = [Problem("put back", f"session {error.session_id}", str(error)) for error in await self._put_back()]
-        return replace(report, problems=storage + report.problems + put_back)
+        try:
+            put_back = await self._put_back(takes=False)
+            last = [Problem("put back", f"session {error.session_id}", str(error)) for error in put_back]
+        except FlueError as error:
+            last = [Problem("witness not asked", "the store", str(error))]
+        return replace(report, problems=storage + report.problems + last)
 
     async def backup(
         self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from flue_py.core.chain import GOES_ON, Head, Witness, check_methods
+from flue_py.core.chain import GOES_ON, Age, Head, Witness, check_methods
 from flue_py.core.sessions import SessionInfo, SessionPage, is_storable
 from flue_py.db import sql
 from flue_py.db.ops import delete, seals, transfer
@@ -24,7 +24,7 @@ from flue_py.db.runner import (
     Transaction,
     Written,
 )
-from flue_py.errors import FlueError, HistoryPutBack, SessionNotFound, StoreUnavailable, StoreWarning
+from flue_py.errors import CorruptStore, FlueError, HistoryPutBack, SessionNotFound, StoreUnavailable, StoreWarning
 
 Result = TypeVar("Result")
 _PAGE, _SHOWN = 200, 3
@@ -175,10 +175,11 @@ class WitnessedRunner(RunnerAround):
     async def missed(self, session_id: str) -> None:
         await self._compare_new({session_id: -1})
 
-    async def put_back(self) -> list[HistoryPutBack]:
+    async def put_back(self, *, takes: bool) -> list[HistoryPutBack]:
         """Return an error for each session of the store that is not as it was seen last. O(sessions)."""
         names = [head.session_id for head in await self._runner.read(seals.list_heads)]
-        return [error for at in range(0, len(names), _PAGE) for error in await self._put_back(names[at : at + _PAGE])]
+        pages = [names[at : at + _PAGE] for at in range(0, len(names), _PAGE)]
+        return [error for page in pages for error in await self._put_back(page, takes=takes)]
 
     async def _compare_new(self, seen: dict[str, int], *, takes: bool = True) -> None:
         new = [name for name, revision in seen.items() if revision < self._known.get(name, revision + 1)]
@@ -192,15 +193,26 @@ class WitnessedRunner(RunnerAround):
         """Return an error for each session that is not what the witness saw, and does not go on from it.
 
         The witness is asked first: it sees a commit after the store has it. It ``takes`` what it did not see, or that
-        is left to who reads the session.
+        is left to who reads the session, and so is a damaged one.
         """
         names = [name for name in names if is_storable(name)]
         if not names:
             return []
         last = await self._last(names)
-        found = await self._runner.read(lambda tx: [seals.head_after(tx, name, last.get(name)) for name in names])
+
+        def find(tx: Transaction) -> list[tuple[str, Head | None, Age]]:
+            found = list[tuple[str, Head | None, Age]]()
+            for name in names:
+                try:
+                    found.append((name, *seals.head_after(tx, name, last.get(name))))
+                except CorruptStore:
+                    # With another key, all of them look damaged.
+                    if takes or (tx.stated is not None and seals.stated_keys(tx) != tx.stated):
+                        raise
+            return found
+
         late, errors = list[Head](), list[HistoryPutBack]()
-        for name, (present, age) in zip(names, found, strict=True):
+        for name, present, age in await self._runner.read(find):
             seen = last.get(name)
             if seen is not None and age not in GOES_ON and name not in self._accepted:
                 errors.append(HistoryPutBack(name, seen.revision, None if present is None else present.revision))

@@ -190,7 +190,7 @@ class Every:
 
     def __init__(self, witness: Witness, seconds: float) -> None:
         check_methods("witness", witness, ("last", "take"))
-        if not 0 <= seconds <= threading.TIMEOUT_MAX:
+        if not isinstance(seconds, (int, float)) or not 0 <= seconds <= threading.TIMEOUT_MAX:
             raise InvalidArgument(f"seconds: {shown(seconds)} is no time to wait")
         self._witness, self._seconds = witness, seconds
         self._late: dict[str, Head] = {}
