@@ -248,7 +248,7 @@ class Steps(NamedTuple):
 
 
 async def walks(folder: Path) -> dict[str, Steps]:
-    """Return the files and functions of five calls, the least of three rounds.
+    """Return the files and functions of five calls, the least of six rounds.
 
     A round before these loads the modules. Threads that wait sometimes run a function more.
     """
@@ -260,7 +260,7 @@ async def walks(folder: Path) -> dict[str, Steps]:
     sys.setprofile(walk.see)
     try:
         async with flue_py.open(folder / "walks.db") as store:
-            for _ in range(4):
+            for _ in range(7):
                 session = await store.create_session()
                 await session.append_messages([*make_messages(118), *TOOL_CALL])
                 # Another handle reads, so that the one that compacts does not know the context yet.
