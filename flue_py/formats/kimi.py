@@ -405,7 +405,7 @@ def gather_kimi_cli(path: Path) -> Generator[bytes, None, None]:
     yield gathered_row(SESSION, {**about, "state": object_beside(root / "state.json")})
     for line in lines_of(folder / "wire.jsonl"):
         is_turn = b'"TurnBegin"' in line
-        if is_turn or b'"StatusUpdate"' in line if is_list else is_turn and b'"SubagentEvent"' in line:
+        if (is_turn or b'"StatusUpdate"' in line) if is_list else (is_turn and b'"SubagentEvent"' in line):
             yield _row(EVENT, line)
     for file in _lists(path):
         yield gathered_row(LIST, {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import count
+from functools import partial
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -947,7 +947,7 @@ def _set_names(
     at = len(rows) if is_name_row else len(rows) - 1
     for kind, body in added:
         words = (file.info.id, kind, str(body.get("targetId")))
-        row_id = next(name for number in count() if (name := made_id(*words, str(number))[:8]) not in file.ids)
+        row_id = kit.first_unused(partial(_row_id, words), file.ids)
         file.ids.add(row_id)
         row: JsonObject = {
             "type": kind,
@@ -958,6 +958,10 @@ def _set_names(
         rows.insert(at, (row_id, {**row, **body}))
         at += 1
         parent = row_id if is_name_row else parent
+
+
+def _row_id(words: tuple[str, ...], number: int) -> str:
+    return made_id(*words, str(number))[:8]
 
 
 def _names_in(rows: Iterable[JsonObject]) -> tuple[dict[str, str], str | None]:

@@ -24,6 +24,7 @@ from flue_py.core.ledger import Dimension, UsageRow
 from flue_py.core.operations import EventType, SessionEvent
 from flue_py.core.sessions import SessionInfo
 from flue_py.errors import CorruptStore
+from flue_py.providers.base import objects_in
 from flue_py.render import report, views
 from flue_py.server.routes import Call, etag_of, names_in, segment_of
 from flue_py.sessions.request import reported_of
@@ -306,10 +307,11 @@ async def sent(call: Call, request: Request) -> Response:
     agent = query.get("agent") or None
     leaf = query.get("leaf", session.leaf_id)
     made = await session.request(query.get("target"), leaf=leaf, settings=call.settings, agent=agent)
-    ids = [*made.report.by_entry(), *(repair.entry_id or "" for repair in made.repairs)]
 
     def explain() -> Response:
-        return _data(report.sent_json(explained_row(None, made), {entry_id: entry_id for entry_id in ids}))
+        explained = explained_row(None, made)
+        ids = [str(entry["entryId"]) for _, entry in objects_in(explained["entries"])]
+        return _data(report.sent_json(explained, dict(zip(ids, ids, strict=True))))
 
     return await call.store.backend.waiting.call(explain)
 

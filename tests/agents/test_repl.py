@@ -16,7 +16,7 @@ from tests.adapters.needed import needs
 
 needs("agents", "pydantic_ai.conversation_store")
 
-from pydantic_ai.messages import BinaryContent, ModelMessage, ToolReturnPart, UserPromptPart
+from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 import flue_py
@@ -275,6 +275,7 @@ async def test_a_picture_goes_with_the_next_message_and_comes_with_a_retry(tmp_p
         content = [prompt.content] if isinstance(prompt.content, str) else prompt.content
         pictures.append([part.data for part in content if isinstance(part, BinaryContent)])
     assert pictures == [[b"\x89PNG"], [b"\x89PNG"], []]
+    assert isinstance(script.requests[0][-1], ModelRequest)
 
 
 async def test_a_budget_that_is_set_in_the_conversation_ends_it(tmp_path: Path) -> None:

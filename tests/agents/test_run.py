@@ -96,6 +96,7 @@ async def texts(session: flue_py.Session) -> list[str]:
     ]
 
 
+AGE = {"MaxTurnAge": -1}
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({}, "Agents: Field required"),
     (team("A"), "nothing ends this run"),
@@ -115,7 +116,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "no contract 'C'",
     ),
     ({"Agents": [{"Name": "A", "Model": "m", "Tools": ["x"]}], **most(1)}, "Agents.0.Tools.0"),
-    ({"Agents": [{"Name": "A", "Model": "m", "ContextWindow": {"MaxTurnAge": -1}}], **most(1)}, "0.ContextWindow.MaxT"),
+    ({"Agents": [{"Name": "A", "Model": "m", "ContextWindow": AGE}], **most(1)}, "Agents.0.ContextWindow.MaxTurnAge"),
 ]
 
 

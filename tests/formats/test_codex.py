@@ -99,14 +99,14 @@ def test_what_the_model_says_between_results_is_one_message_with_its_usage() -> 
         item(type="custom_tool_call", name="apply_patch", input="*** Begin", call_id="c2", status="completed"),
         count(100, 60, 10), count(100, 60, 10), item(type="function_call_output", call_id="c1", output="a.txt"),
         item(type="custom_tool_call_output", call_id="c2", output=[{"type": "output_text", "text": "Done!"}]),
-        item(type="agent_message", author="/root/a", content=[{"type": "input_text", "text": "Hurry."}]),
+        item(type="agent_message", author="lead/a", content=[{"type": "input_text", "text": "Hurry."}]),
         event(type="agent_message", message="One file."), said("assistant", "One file."), count(250, 160, 30),
         event(type="task_complete"),
     ]  # fmt: skip
     part, report = read(as_lines(rows))
     roles = [message["role"] for message in messages(part)]
     assert roles == ["user", "assistant", "toolResult", "toolResult", "user", "assistant"]
-    hurry = {"role": "user", "content": [{"type": "text", "text": "Hurry."}], "item": {"author": "/root/a"}}
+    hurry = {"role": "user", "content": [{"type": "text", "text": "Hurry."}], "item": {"author": "lead/a"}}
     assert messages(part)[4] == hurry, "the words of another agent"
     first = messages(part)[1]
     assert [each["type"] for each in first["content"]] == ["thinking", "toolCall", "toolCall"]

@@ -84,6 +84,10 @@ async def test_a_store_is_opened_by_its_key_alone(place: str) -> None:
         session = await store.find_session(session_id)
         await raises(StoreUnavailable, session.append_message(message("more")), match="unchecked")
         await raises(StoreUnavailable, store.create_session(), match="unchecked")
+    with pytest.raises(WrongKey), flue_py.sync.open(place):
+        pass
+    with flue_py.sync.open(place, unchecked=True) as blocking:
+        assert blocking.unchecked
 
 
 async def test_a_store_without_a_key_is_refused_to_who_gives_one(place: str) -> None:
