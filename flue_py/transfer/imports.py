@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from msgspec import Struct, convert, field, to_builtins
+from msgspec import Struct, ValidationError, convert, field, to_builtins
 from msgspec.structs import asdict, astuple, replace
 
 import flue_py
@@ -130,30 +130,16 @@ class ImportReport(kit.ParseReport, kw_only=True):
 
     def to_json(self) -> JsonObject:
         """Return the report as JSON."""
-        sessions: list[JsonValue] = [session.to_json() for session in self.sessions]
+        about: JsonObject = {"file": self.file, "format": self.format, "sessionId": self.session_id or None}
+        about |= {"created": self.created, "changed": self.changed, "added": self.added}
+        about |= {"alreadyThere": self.already_there, "leafId": self.leaf_id, "leafKept": self.leaf_kept}
         return {
-            "file": self.file,
-            "format": self.format,
-            "sessionId": self.session_id or None,
-            "created": self.created,
-            "changed": self.changed,
-            "rows": self.rows,
-            "added": self.added,
-            "alreadyThere": self.already_there,
-            "leafId": self.leaf_id,
-            "leafKept": self.leaf_kept,
+            **about,
+            **to_builtins(self),
             "skipped": _notes_json(self.skipped),
-            "skippedRows": self.skipped_rows,
             "repaired": _notes_json(self.repaired),
-            "repairedRows": self.repaired_rows,
-            "mergedRows": self.merged,
-            "leftOut": dict(self.left_out),
-            "heldBackRows": self.held_back,
-            "heldBackFromLine": self.held_back_from,
-            "unknownKinds": dict(self.unknown_kinds),
-            "surrogatesReplaced": self.surrogates_replaced,
             "callConflicts": [str(conflict) for conflict in self.call_conflicts],
-            "sessions": sessions,
+            "sessions": [session.to_json() for session in self.sessions],
         }
 
 
@@ -162,6 +148,15 @@ def _notes_json(notes: tuple[LineNote, ...]) -> list[JsonValue]:
 
 
 # A session while the parts of a file are stored in it, and what is done to it at the end.
+
+
+class Names(Struct, rename="camel", omit_defaults=True):
+    """The names of a session that are set once its entries are there, as its metadata have them until then."""
+
+    title: str | None = None
+    auto_title: str | None = None
+    labels: dict[str, str | None] = field(default_factory=dict)
+
 
 _ODDITIES = 1_000
 """How many oddities of a session are remembered at most."""
@@ -287,23 +282,16 @@ class Target(Struct):
 
     def _names(self) -> JsonObject:
         """Return the names that are to be set, and are not set yet as far as the row of the session tells."""
-        info, names = self.session.info, JsonObject()
-        if self.auto_title is not None and self.auto_title != info.auto_title:
-            names["autoTitle"] = self.auto_title
-        if self.title is not None and self.title != info.title:
-            names["title"] = self.title
-        if self.labels:
-            names["labels"] = {**self.labels}
-        return names
+        info = self.session.info
+        title = None if self.title == info.title else self.title
+        auto_title = None if self.auto_title == info.auto_title else self.auto_title
+        return fields_of(to_builtins(Names(title, auto_title, self.labels)))
 
     def take_names(self) -> None:
         """Take over the names that an import which died did not set."""
-        names = fields_of((self.recorded or {}).get("names"))
-        title, auto_title = names.get("title"), names.get("autoTitle")
-        self.title = title if isinstance(title, str) else None
-        self.auto_title = auto_title if isinstance(auto_title, str) else None
-        for entry_id, label in fields_of(names.get("labels")).items():
-            self.labels[entry_id] = label if isinstance(label, str) else None
+        with suppress(ValidationError):
+            names = convert((self.recorded or {}).get("names", {}), Names)
+            self.title, self.auto_title, self.labels = names.title, names.auto_title, names.labels
 
     async def remember(self, facts: JsonObject) -> None:
         """Note facts in the part of the metadata about the file."""
@@ -415,12 +403,9 @@ def imported_in(metadata_text: str) -> JsonObject:
 
 def metadata_with_names(part: SessionPart) -> str:
     """Return the metadata of a session that is to be made, with the names that are set once its entries are there."""
-    names: JsonObject = {}
-    for title in part.titles:
-        names["autoTitle" if title.is_made else "title"] = title.title
-    if part.labels:
-        names["labels"] = {label.target_id: label.label for label in part.labels}
-    text = part.session.metadata_text
+    titles = {title.is_made: title.title for title in part.titles}
+    labels = {label.target_id: label.label for label in part.labels}
+    names, text = to_builtins(Names(titles.get(False), titles.get(True), labels)), part.session.metadata_text
     if not names:
         return text
     return encode_json({**decode_object(text), "imported": {**imported_in(text), "names": names}}, "metadata")[0]
@@ -821,10 +806,10 @@ class _FileImport:
         first = self._as_made(entries[:most])
         leaf = _last_among(part.leaves, first)
         new = replace(part.session, scope=self._scope, metadata_text=metadata_with_names(part))
-        oddities: list[str] = []
+        oddities, differing = list[str](), list[CallDifference]()
         try:
             session = await self._store.import_session(
-                new, first, leaf=leaf, on_oddity=oddities.append, on_conflict=self._conflicts.append
+                new, first, leaf=leaf, on_oddity=oddities.append, on_conflict=differing.append
             )
         except errors.SessionExists as error:
             raise errors.SessionExists(error.session, detail=_changed_meanwhile(self._source, error.session)) from error
@@ -832,6 +817,7 @@ class _FileImport:
         target.parent = part.parent.session_id if part.parent else None
         target.added = len(first)
         target.note_oddities(oddities, first)
+        await self._note_conflicts(target, differing, first)
         target.recorded = imported_in(session.info.metadata_text)
         self._targets[session.id] = target
         if len(entries) > most:
@@ -1024,9 +1010,25 @@ class _FileImport:
             is_last = start + most >= len(entries)
             reached = leaf if is_last else _last_among(leaves, some) or target.session.leaf_id
             added = await target.session.import_entries(some, leaf=reached)
-            self._conflicts += added.call_conflicts
+            await self._note_conflicts(target, added.call_conflicts, some)
             target.note_oddities(added.oddities, some)
             target.added += len(some)
+
+    async def _note_conflicts(
+        self, target: Target, conflicts: Sequence[CallDifference], entries: Sequence[NewEntry]
+    ) -> None:
+        """Note calls that were paid before with other numbers, but take those that a task reports more of.
+
+        Its file may repeat answers of the session that began it, in rows that were written when these were over.
+        """
+        payer = await self._store.get_session(target.parent) if conflicts and target.parent else None
+        if payer is None:
+            self._conflicts += conflicts
+            return
+        names = {(conflict.provider, conflict.call_id) for conflict in conflicts}
+        paid = ((call, entry.created_us) for entry in entries for call in entry.calls)
+        calls = [replace(call, at_us=at_us) for call, at_us in paid if (call.provider, call.call_id) in names]
+        self._conflicts += await book_calls(self._store, Target(payer, created=False, calls=calls))
 
     async def finish(self) -> None:
         """Set titles and labels, remember how far the file was read, and link task sessions."""

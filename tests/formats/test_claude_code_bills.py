@@ -137,6 +137,21 @@ async def test_the_session_that_asked_pays_whatever_is_imported_first(tmp_path: 
     assert not wrong
 
 
+async def test_a_copy_with_more_tokens_of_an_answer_is_its_bill_whatever_is_imported_first(tmp_path: Path) -> None:
+    main = dialog(("one", (100, 5)), ("two", (200, 2)))
+    agent = {"isSidechain": True, "agentId": "aside_question-1"}
+    side = [{**each, **agent} for each in dialog(("one", (100, 50)))]
+    side += [user("u8", "a0", "why", **agent), answer("a8", "u8", "so", (300, 3), **agent)]
+    names, task = {SOURCE: main, "agent-aside_question-1": side}, f"{SOURCE}:aside_question-1"
+    for order, bills in ((names, ((2, 300, 52), (1, 300, 3))), ([*names][::-1], ((1, 200, 2), (2, 400, 53)))):
+        async with flue_py.open(":memory:", prices=False) as store:
+            reports = [await imported(store, tmp_path, names[name], name) for name in order]
+            assert (await paid(store, SOURCE), await paid(store, task)) == bills
+            assert reports[1].call_conflicts == () or order is not names
+            assert not (await imported(store, tmp_path, side, "agent-aside_question-1")).changed
+            assert (await store.verify()).problems == []
+
+
 async def test_a_fork_has_the_bill_where_the_session_that_asked_cannot(tmp_path: Path) -> None:
     asked = dialog(("one", (100, 1)), ("two", (200, 2)))
     own = [user("u9", "a1", "on", sessionId=FORK), answer("a9", "u9", "three", (300, 3), sessionId=FORK)]
