@@ -34,8 +34,7 @@ _CLEARED = re.compile(r"All (?:files dropped and )?chat history cleared\.?")
 
 def looks_like_aider(head: bytes, path_name: str = "") -> bool:
     """Return whether the beginning of a file may be a chat history of aider."""
-    text = head.removeprefix(b"\xef\xbb\xbf").decode(errors="replace").lstrip()
-    return _HEADING.match(text) is not None
+    return _HEADING.match(head.decode(errors="replace").lstrip()) is not None
 
 
 def gather_aider(path: Path) -> Generator[bytes, None, None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from urllib.parse import unquote, urlsplit
@@ -17,9 +17,7 @@ from flue_py.core.kinds import COMPACTION
 from flue_py.core.sessions import made_id
 from flue_py.errors import UnreadableFile
 from flue_py.formats import kit
-from flue_py.providers.anthropic import messages_from_anthropic
 from flue_py.providers.base import fields_of, objects_in, only
-from flue_py.providers.openai_chat import calls_in
 
 # A thread is one document, written anew each time: messages of Anthropic's form, apart from the results of tools. An
 # entry's id is made of the messages before it and its own words, so that tokens may come later, and a list that was cut
@@ -28,7 +26,6 @@ from flue_py.providers.openai_chat import calls_in
 FORMAT = "amp"
 
 _SIGN = re.compile(rb'\s*\{\s*"v"\s*:\s*\d+\s*,\s*"id"\s*:\s*"T-')
-_LONGEST_FIELD = 100_000
 _TOKENS = {
     "inputTokens": "input", "outputTokens": "output",
     "cacheReadInputTokens": "cacheRead", "cacheCreationInputTokens": "cacheWrite",
@@ -43,7 +40,7 @@ _PARTS = {
 
 def looks_like_amp(head: bytes, path_name: str = "") -> bool:
     """Return whether the beginning of a file may be a thread."""
-    return bool(_SIGN.match(head.removeprefix(b"\xef\xbb\xbf")))
+    return bool(_SIGN.match(head))
 
 
 def parse_amp(data: bytes, name: str = "the file") -> tuple[kit.SessionPart, ...]:
@@ -62,15 +59,12 @@ def parse_amp(data: bytes, name: str = "the file") -> tuple[kit.SessionPart, ...
         else:
             reading.read(item)
     reading.aside([event for event in events if event.get("toMessageId") is None])
-    about = {key: value for key, value in document.items() if key not in ("id", "messages", "usageLedger", "v")}
-    kept = {key: value for key, value in about.items() if len(kit.plain_entry(FORMAT, value).payload) <= _LONGEST_FIELD}
-    if len(kept) < len(about):
-        notes.repair(0, f"a field of more than {_LONGEST_FIELD} characters beside the messages is left out")
+    about = kit.short_fields(without(document, "id", "messages", "usageLedger", "v"), notes)
     trees = objects_in(fields_of(fields_of(document.get("env")).get("initial")).get("trees"))
     title, cwd = kit.one_text(document.get("title")), next((_folder(tree.get("uri")) for _, tree in trees), None)
     created_us = kit.read_moment(document.get("created"))
-    parsed = reading.chain.parsed(FORMAT, name, kept, auto_title=title or None, cwd=cwd, created_us=created_us)
-    return (replace(parsed, earlier=reading.earlier, restates=True),)
+    parsed = reading.chain.parsed(FORMAT, name, about, auto_title=title or None, cwd=cwd, created_us=created_us)
+    return (replace(parsed, restates=True),)
 
 
 read_amp = partial(kit.DocumentReader, parse_amp)
@@ -96,7 +90,6 @@ class _Reading(Struct):
     chain: kit.Chain
     calls: dict[str, JsonObject]
     tools: dict[str, str] = field(default_factory=dict)
-    earlier: dict[str, tuple[str, ...]] = field(default_factory=dict)
     at_us: int | None = None
 
     def read(self, item: kit.Item) -> None:
@@ -127,29 +120,13 @@ class _Reading(Struct):
             "blocks": rest if any(rest) else None,
             "usage": only(usage, "credits"),
         }
-        for message, extra in self._messages(value):
-            words, _ = kit.message_entry(message, value, item.index, kit.Notes())
-            known = name = made_id(chain.session_id, chain.linked, words.kind, words.payload)
-            whole = without(message, "provider")
-            if role == "assistant":
-                whole |= {"model": model} if isinstance(model := usage.get("model"), str) else {}
-                if counted := _counted(usage):
-                    whole["usage"], name = counted, made_id(known, json.dumps(counted))
-                    self.earlier[name] = (known,)
-            entry, noted = kit.message_entry(whole, value, item.index, chain.notes)
-            entry = kit.with_response(entry, FORMAT, known)
-            fields = {**{key: kept for key, kept in beside.items() if kept}, **extra, **noted}
-            chain.add(entry, item.index, beside=fields, entry_id=name, created_us=at_us, is_link=False)
-            chain.linked, beside = known, {}
-
-    def _messages(self, value: JsonObject) -> Iterator[tuple[JsonObject, JsonObject]]:
-        """Yield our messages of one of the program."""
-        content = value.get("content")
-        if isinstance(content, list):
-            content = [_block(block) if isinstance(block, dict) else block for block in content]
-        for message, extra in messages_from_anthropic({"role": value["role"], "content": content}, self.tools):
-            self.tools.update(calls_in(message))
-            yield message, extra
+        counted = _counted(usage) if role == "assistant" else None
+        model = only(usage, "model") if role == "assistant" and isinstance(usage.get("model"), str) else {}
+        for words, extra in kit.messages_of(role, value.get("content"), self.tools, _block):
+            message, call = {**without(words, "provider"), **model}, (FORMAT, None)
+            fields = {**{key: kept for key, kept in beside.items() if kept}, **extra}
+            chain.say(message, item, words=words, usage=counted, call=call, beside=fields, created_us=at_us)
+            beside = {}
 
     def aside(self, events: Sequence[JsonObject]) -> None:
         """Add calls of the ledger that made no message, as those for titles."""

@@ -10,13 +10,14 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import JsonObject, JsonValue, NamedTuple, without
+from flue_py.core.json import JsonObject, JsonValue, NamedTuple
 from flue_py.core.kinds import COMPACTION, MESSAGE, message_text
 from flue_py.core.sessions import derived_id
 from flue_py.core.usage import SUMMED, PaidCall, ReportedUsage, UsageTotals, call_of, read_reported, usage_json
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.formats import kit
-from flue_py.providers.base import fields_of, listed
+from flue_py.providers.anthropic import part_from_block
+from flue_py.providers.base import fields_of, listed, result_message
 
 # The rows of a Claude Code transcript: how a file of them begins, and the fields that every row may have.
 
@@ -41,10 +42,9 @@ _BEGINNING = re.compile(rb"""\s*\{"parentUuid": ?(null|"[^"]{0,500}"),""")
 
 def looks_like_claude_code(first_bytes: bytes, path: str) -> bool:
     """Return whether a file begins like a Claude Code transcript: other programs have such rows, too, not messages."""
-    notes, has_row, has_others = kit.Notes(), False, False
-    for raw in kit.first_rows(first_bytes):
-        row = kit.decode_row(2, raw, notes)
-        if row is None or not isinstance(row.get("type"), str):
+    has_row, has_others = False, False
+    for row in kit.first_rows(first_bytes):
+        if not isinstance(row.get("type"), str):
             continue
         message = row.get("message")
         is_row = "parentUuid" in row and ("sessionId" in row or "isSidechain" in row) and "systemPayload" not in row
@@ -62,8 +62,8 @@ def looks_like_claude_code(first_bytes: bytes, path: str) -> bool:
     if has_row:
         return not has_others
     # A first line longer than what was read: a prompt with an image, say.
-    start = first_bytes.removeprefix(b"\xef\xbb\xbf")
-    return b"\n" not in start and _BEGINNING.match(start) is not None and b'"isSidechain":' in start[:2000]
+    is_beginning = b"\n" not in first_bytes and _BEGINNING.match(first_bytes) is not None
+    return is_beginning and b'"isSidechain":' in first_bytes[:2000]
 
 
 class ClaudeRow(kit.RawRow):
@@ -91,17 +91,8 @@ def read_claude_row(number: int, raw: bytes, notes: kit.Notes) -> ClaudeRow | No
 
 def _row_of(line: int, raw: bytes, kind: str, fields: JsonObject) -> ClaudeRow:
     uuid, parent, message = fields.get("uuid"), fields.get("parentUuid"), fields.get("message")
-    has_message = isinstance(message, dict)
-    return ClaudeRow(
-        line,
-        raw,
-        kind,
-        fields,
-        uuid if kit.is_name(uuid) else None,
-        parent if isinstance(parent, str) and parent else None,
-        message if isinstance(message, dict) else {},
-        has_message,
-    )
+    own_id, above = uuid if kit.is_name(uuid) else None, parent if isinstance(parent, str) and parent else None
+    return ClaudeRow(line, raw, kind, fields, own_id, above, fields_of(message), isinstance(message, dict))
 
 
 def message_name(row: ClaudeRow) -> str:
@@ -343,6 +334,9 @@ _STOP_REASONS = {
 _READ = frozenset({
     "input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation",
 })  # fmt: skip
+_TEXTS = {"text": ("text",), "thinking": ("thinking",), "toolCall": ("id", "name"), "image": (), "file": ()}
+"""The fields that parts of ours have, which are texts; and those that they may have."""
+_OTHER_TEXTS = ("thinkingSignature", "data", "mimeType", "url", "filename")
 _TERMS = frozenset({"service_tier", "server_tool_use", "inference_geo", "speed"})
 """Fields beside the numbers that read the same in either shape."""
 
@@ -354,36 +348,16 @@ def parts_of(content: JsonValue) -> JsonValue:
 
 def translated_part(part: JsonValue) -> JsonValue:
     """Return one part in the engine's shape. Fields without a place there keep their names."""
-    if not isinstance(part, dict):
-        return {"type": "text", "text": part} if isinstance(part, str) else {"type": "json", "value": part}
-    kind = part.get("type")
-    if kind == "text" and isinstance(part.get("text"), str):
-        return part
-    if kind == "thinking" and isinstance(part.get("thinking"), str):
-        return _renamed(part, {"signature": "thinkingSignature"})
-    if kind == "tool_use" and isinstance(part.get("id"), str) and isinstance(part.get("name"), str):
-        return {**_renamed(part, {"input": "arguments"}), "type": "toolCall"}
-    if kind == "image":
-        return _image(part)
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    kind, ours = fields_of(part).get("type"), fields_of(part_from_block(part))
+    texts = _TEXTS.get(str(ours.get("type")))
     # It may have the name of a part, and not the fields of one.
-    is_odd = kind in ("text", "thinking", "toolCall", "file") or not isinstance(kind, str)
-    return {"type": "json", "value": part} if is_odd else part
-
-
-def _renamed(part: JsonObject, names: dict[str, str]) -> JsonObject:
-    renamed: JsonObject = {names.get(name, name): value for name, value in part.items()}
-    if not isinstance(renamed.get("thinkingSignature", ""), str):
-        del renamed["thinkingSignature"]
-    return renamed
-
-
-def _image(part: JsonObject) -> JsonValue:
-    source = fields_of(part.get("source"))
-    if isinstance(source.get("data"), str) and isinstance(source.get("media_type"), str):
-        rest = without(part, "type", "source", "data", "mimeType")
-        return {"type": "image", "data": source["data"], "mimeType": source["media_type"], **rest}
-    is_plain = all(isinstance(part.get(name), (str, type(None))) for name in ("data", "mimeType"))
-    return part if is_plain else {"type": "json", "value": part}
+    is_whole = isinstance(kind, str) and kind not in ("toolCall", "file")
+    if texts is not None and is_whole:
+        is_whole = all(isinstance(ours.get(name), str) for name in texts)
+        is_whole = is_whole and all(isinstance(ours.get(name), (str, type(None))) for name in _OTHER_TEXTS)
+    return ours if is_whole else {"type": "json", "value": part}
 
 
 def assistant_message(messages: Sequence[JsonObject], usage: JsonObject | None) -> JsonObject:
@@ -456,18 +430,11 @@ def row_usage(row: ClaudeRow) -> tuple[JsonObject, ReportedUsage] | None:
 
 def tool_result_message(part: JsonObject, tool: str | None, details: JsonValue) -> JsonObject:
     """Return the answer of a tool as a message of its own."""
-    message: JsonObject = {"role": "toolResult"}
-    if isinstance(part.get("tool_use_id"), str):
-        message["toolCallId"] = part["tool_use_id"]
-    if tool is not None:
-        message["toolName"] = tool
-    content = parts_of(part.get("content"))
-    message["content"] = content if isinstance(content, (str, list)) or content is None else [translated_part(content)]
-    if isinstance(part.get("is_error"), bool):
-        message["isError"] = part["is_error"]
-    if details is not None:
-        message["details"] = details
-    return message
+    call_id, content, is_error = part.get("tool_use_id"), parts_of(part.get("content")), part.get("is_error")
+    content = content if isinstance(content, (str, list)) or content is None else [translated_part(content)]
+    call_id, is_error = call_id if isinstance(call_id, str) else None, is_error if isinstance(is_error, bool) else None
+    message = result_message(call_id, content, tool, is_error=is_error)
+    return message if details is None else {**message, "details": details}
 
 
 def tool_calls(message: JsonObject) -> Iterable[tuple[str, str]]:

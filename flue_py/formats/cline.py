@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from os.path import exists
 from pathlib import Path, PurePath
 
 from msgspec import Struct, field
@@ -18,9 +20,7 @@ from flue_py.core.sessions import made_id
 from flue_py.errors import UnreadableFile
 from flue_py.formats import kit
 from flue_py.formats.gathered import facts_beside
-from flue_py.providers.anthropic import messages_from_anthropic
 from flue_py.providers.base import fields_of, objects_in, only
-from flue_py.providers.openai_chat import calls_in
 
 # A document is a list of Anthropic's messages that is written anew each time. Other files stand beside it: the header
 # of a session and its compaction, or the screen of a task, which has the tokens, and says where the list was cut.
@@ -29,8 +29,8 @@ from flue_py.providers.openai_chat import calls_in
 # id, or adds its tokens later; a list that was cut or changed is a branch. docs/formats/cline.md lists the fields.
 
 FORMAT = "cline"
-HISTORY = "api_conversation_history.json"
-"""The name of a task's document."""
+HISTORY, SCREEN = "api_conversation_history.json", "ui_messages.json"
+"""The names of a task's document, and of that of its screen, which is read in its place if that is lost."""
 
 CUT = "Messages before this point are not sent any more."
 """The summary of a compaction without one, which shows none."""
@@ -42,7 +42,7 @@ _WITHOUT_CACHE = re.compile(r"saoudrizwan\.")
 
 _WRAPPED = re.compile(r'<user_input mode="([a-z]+)">(.*)</user_input>', re.DOTALL)
 _FOLDER = re.compile(r"# Current Work(?:ing|space) Directory \(([^()\n]+)\) Files")
-_LONGEST_TITLE, _LONGEST_FIELD = 120, 100_000
+_LONGEST_TITLE = 120
 _TOKENS = {
     "inputTokens": "input", "tokensIn": "input", "prompt": "input",
     "outputTokens": "output", "tokensOut": "output", "completion": "output",
@@ -54,19 +54,26 @@ _TOKENS = {
 _SENT = frozenset({"text", "image", "document", "file", "search_result"})
 """The types of the parts of a tool's result. A list of other values is sent as JSON."""
 
+_SCREEN = re.compile(rb'\s*\[\s*\{\s*"ts"\s*:')
+_SHOWN = {"task": "user", "user_feedback": "user", "text": "assistant", "completion_result": "assistant",
+          "followup": "assistant", "plan_mode_respond": "assistant"}  # fmt: skip
+"""The rows of a screen that were said, and by whom."""
+
 
 def looks_like_cline(head: bytes, path_name: str = "") -> bool:
     """Return whether the beginning of a file may be a session of the command line, or a task of an extension."""
-    head, name = head.removeprefix(b"\xef\xbb\xbf"), PurePath(path_name.replace("\\", "/")).name
+    name = PurePath(path_name.replace("\\", "/")).name
     if name == HISTORY:
         return head.lstrip().startswith(b"[")
+    if name == SCREEN:
+        return bool(_SCREEN.match(head)) and not exists(PurePath(path_name).with_name(HISTORY))
     return not name.endswith(_COMPACTED) and bool(_SIGN.match(head))
 
 
 def files_beside(path: Path) -> Mapping[str, Path]:
     """Return the files that say more about a document, by their kind."""
-    if path.name == HISTORY:
-        return {"screen": path.with_name("ui_messages.json"), "task": path.with_name("history_item.json")}
+    if path.name in (HISTORY, SCREEN):
+        return {"screen": path.with_name(SCREEN), "task": path.with_name("history_item.json")}
     # A sub-agent has no header of its own: its folder is that of the session.
     compacted = path.name.removesuffix(_ENDING) + _COMPACTED
     return {"header": path.with_name(f"{path.parent.name}.json"), "compaction": path.with_name(compacted)}
@@ -129,12 +136,15 @@ def _task(items: kit.Items, name: str, path: str, beside: JsonObject, notes: kit
     screen = [row for _, row in objects_in(beside.get("screen"))]
     cuts, calls = _cuts(screen), _calls(screen, session_id)
     reading = _Reading(kit.Chain(session_id, notes), not _WITHOUT_CACHE.search(path), calls)
+    is_screen = name == SCREEN
+    if is_screen:
+        notes.repair(0, f"{HISTORY} is not there: the messages are those that the screen shows, without tools")
     for item in items.items:
-        reading.read(item)
-        if item.index in cuts:
+        reading.read(kit.Item(item.index, _said(item)) if is_screen else item)
+        if item.index in cuts and not is_screen:
             reading.cut(item.index, *cuts[item.index])
     # The answers of others may only not have been written yet.
-    reading.unanswered([call for call in reading.calls if call.get("cancelReason")])
+    reading.unanswered([call for call in reading.calls if is_screen or call.get("cancelReason")])
     found = _FOLDER.search(message_text(items.items[0].value)) if items.items else None
     title, cwd = _first_line({"content": screen[0].get("text")}) if screen else "", found[1] if found else None
     return reading.parsed(name, about.get("parentTaskId"), {"task": about}, title, about.get("workspace") or cwd)
@@ -148,9 +158,18 @@ def _first_line(message: JsonObject) -> str:
     return kit.one_text(line.strip(), _LONGEST_TITLE) or ""
 
 
-def _calls(screen: Sequence[JsonObject], session_id: str) -> list[JsonObject]:
+def _said(item: kit.Item) -> JsonObject:
+    """Return a row of a screen as a message if it was said by somebody; the first one is the prompt."""
+    row, kind = item.value, str(item.value.get("say", item.value.get("ask")))
+    role = _SHOWN.get(kind) if item.index else "user"
+    if role is None or not row.get("text"):
+        return {**row, "type": "shown"}
+    return {"role": role, "content": row["text"], **without(row, "type", "say", "ask", "text")}
+
+
+def _calls(screen: Sequence[JsonObject], session_id: str) -> deque[JsonObject]:
     """Return the calls that the screen shows: their numbers, models and times."""
-    calls = []
+    calls = deque[JsonObject]()
     for row in screen:
         if row.get("say") == "api_req_started":
             numbers = kit.decode_row(2, str(row.get("text")).encode(errors="replace"), kit.Notes()) or {}
@@ -188,24 +207,19 @@ class _Reading(Struct):
 
     chain: kit.Chain
     holds_cache: bool = True
-    calls: list[JsonObject] = field(default_factory=list)
+    calls: deque[JsonObject] = field(default_factory=deque)
     tools: dict[str, str] = field(default_factory=dict)
     entries: dict[int, list[str]] = field(default_factory=dict)
-    earlier: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def parsed(self, name: str, parent: JsonValue, about: JsonObject, title: str, cwd: JsonValue) -> kit.SessionPart:
         """Return the session, as the task of a ``parent`` if there is one, with the fields beside its messages."""
         chain, task = self.chain, None
-        sizes = {key: len(kit.plain_entry(FORMAT, value).payload) for key, value in about.items()}
-        kept = {key: value for key, value in about.items() if value and sizes[key] <= _LONGEST_FIELD}
-        if max(sizes.values(), default=0) > _LONGEST_FIELD:
-            chain.notes.repair(0, f"a field of more than {_LONGEST_FIELD} characters beside the messages is left out")
+        short = kit.short_fields({key: value for key, value in about.items() if value}, chain.notes)
         if kit.is_name(parent) and parent != chain.session_id:
             task = kit.TaskOf(parent, chain.session_id.removeprefix(f"{parent}__"))
         began_us = next((entry.created_us for entry in chain.entries if entry.created_us), None)
         fields: kit.SessionFields = {"auto_title": title or None, "cwd": cwd, "created_us": began_us, "parent": task}
-        parsed = chain.parsed(FORMAT, name, kept, **fields)
-        return replace(parsed, earlier=self.earlier, restates=True)
+        return replace(chain.parsed(FORMAT, name, short, **fields), restates=True)
 
     def read(self, item: kit.Item) -> None:
         """Add what a message says."""
@@ -234,16 +248,11 @@ class _Reading(Struct):
         if wrapped := _WRAPPED.match(message_text(value)):
             beside["mode"] = wrapped[1]
         for message, extra in self._messages(value):
-            words, _ = kit.message_entry(without(message, "provider", "model"), value, item.index, kit.Notes())
-            name = known = made_id(chain.session_id, chain.linked, words.kind, words.payload)
-            if usage is not None:
-                message["usage"], name = usage, made_id(known, json.dumps(usage))
-                self.earlier[name] = (known,)
-            entry, noted = kit.message_entry(message, value, item.index, chain.notes)
-            entry, fields = kit.with_response(entry, FORMAT, numbers.get("id") or known), {**beside, **extra, **noted}
-            chain.add(entry, item.index, beside=fields, entry_id=name, created_us=at_us, is_link=False)
+            words, call = without(message, "provider", "model"), (FORMAT, numbers.get("id"))
+            fields = {**beside, **extra}
+            name = chain.say(message, item, words=words, usage=usage, call=call, beside=fields, created_us=at_us)
             self.entries.setdefault(item.index, []).append(name)
-            chain.linked, beside = known, {}
+            beside = {}
 
     def _messages(self, value: JsonObject) -> Iterator[tuple[JsonObject, JsonObject]]:
         """Yield our messages of one of the program, as it is sent."""
@@ -251,18 +260,14 @@ class _Reading(Struct):
         for _, block in objects_in(content):
             if isinstance(call := block.get("tool_use_id"), str):
                 self.tools.setdefault(call, kit.one_text(block.get("name")) or "")
-        if isinstance(content, list):
-            content = [_sent(block) if isinstance(block, dict) else block for block in content]
-        for message, extra in messages_from_anthropic({"role": value["role"], "content": content}, self.tools):
-            self.tools.update(calls_in(message))
+        for message, extra in kit.messages_of(value["role"], content, self.tools, _sent):
             yield {**without(message, "provider"), **_named(value)}, extra
 
     def _shown_call(self, at_us: int | None) -> JsonObject | None:
         """Return the last call of the screen before an answer, of which the others have none."""
-        count = 0 if at_us else min(1, len(self.calls))
-        while at_us and count < len(self.calls) and (kit.read_moment(self.calls[count]["ts"]) or 0) <= at_us:
-            count += 1
-        calls, self.calls = self.calls[:count], self.calls[count:]
+        calls: list[JsonObject] = []
+        while self.calls and ((kit.read_moment(self.calls[0]["ts"]) or 0) <= at_us if at_us else not calls):
+            calls.append(self.calls.popleft())
         self.unanswered(calls[:-1])
         return calls[-1] if calls and _counted(calls[-1], holds_cache=False) else None
 

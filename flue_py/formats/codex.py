@@ -79,10 +79,7 @@ def looks_like_codex(first_bytes: bytes, path: str) -> bool:
     if first_bytes.startswith(ZSTD):
         return path.endswith(PACKED)
     has_header = False
-    for raw in kit.first_rows(first_bytes):
-        row = kit.decode_row(2, raw, kit.Notes())
-        if row is None:
-            continue
+    for row in kit.first_rows(first_bytes):
         if has_header:
             return _kind(row) in _ITEMS or "record_type" in row
         if _kind(row) in _KNOWN_TYPES and isinstance(row.get("payload"), dict):
@@ -233,13 +230,8 @@ class Entries(Struct):
     def emit(self, row: CodexRow, content: NewEntry, *, entry_id: str | None = None, line: int | None = None) -> str:
         """Hand an entry over, below the one before it. Return its id."""
         name = entry_id or self.id_of(row)
-        moment = kit.read_moment(row.timestamp)
-        if moment is None:
-            moment = self.last_time
-            if moment is None:
-                moment = self.session.created_us
-        else:
-            self.last_time = moment
+        times = kit.read_moment(row.timestamp), self.last_time, self.session.created_us
+        moment = self.last_time = next((time for time in times if time is not None), None)
         self.notes.surrogates_replaced += content.surrogates_replaced
         if content.calls and not self.pays:
             content = replace(content, calls=(), unpaid=True)

@@ -50,27 +50,13 @@ def export_claude_code(session: SessionTree) -> Exported:
     system, messages = lists.anthropic_list(lists.said_in(context), left, is_sent=True)
     if system is not None:
         left.note(_OWN_PROMPT)
-    models = _models(session, left.places)
-    rows: list[JsonObject] = []
-    parent: str | None = None
+    models, rows = _models(session, left.places), list[JsonObject]()
+    about: JsonObject = {"isSidechain": False, "userType": "external", "cwd": folder, "version": "2.1.332"}
     for number, message in enumerate(messages):
         for part, row_message in enumerate(_row_messages(message, f"{own_id}-{number}", models.get(number))):
-            name = str(uuid5(own_id, f"{number}.{part}"))
-            rows.append(
-                {
-                    "parentUuid": parent,
-                    "isSidechain": False,
-                    "userType": "external",
-                    "cwd": folder,
-                    "sessionId": str(own_id),
-                    "version": "2.1.332",
-                    "type": row_message["role"],
-                    "message": row_message,
-                    "uuid": name,
-                    "timestamp": iso_time(session.info.active_us + len(rows) * _STEP_US),
-                }
-            )
-            parent = name
+            row: JsonObject = {"parentUuid": rows[-1]["uuid"] if rows else None, **about, "sessionId": str(own_id)}
+            row |= {"type": row_message["role"], "message": row_message, "uuid": str(uuid5(own_id, f"{number}.{part}"))}
+            rows.append({**row, "timestamp": iso_time(session.info.active_us + len(rows) * _STEP_US)})
     if (title := session.info.title or session.info.auto_title) is not None:
         rows.append({"type": "custom-title", "customTitle": title, "sessionId": str(own_id)})
     folder_name = re.sub(r"[^A-Za-z0-9]", "-", folder)
@@ -152,18 +138,9 @@ def export_qwen_code(session: SessionTree) -> Exported:
     rows: list[JsonObject] = []
 
     def add(kind: str, fields: JsonObject) -> None:
-        rows.append(
-            {
-                "uuid": str(uuid5(own_id, str(len(rows)))),
-                "parentUuid": rows[-1]["uuid"] if rows else None,
-                "sessionId": str(own_id),
-                "timestamp": iso_time(session.info.active_us + len(rows) * _STEP_US),
-                "type": kind,
-                "cwd": folder,
-                "version": "0.24.4",
-                **fields,
-            }
-        )
+        row: JsonObject = {"uuid": str(uuid5(own_id, str(len(rows)))), "parentUuid": rows[-1]["uuid"] if rows else None}
+        row |= {"sessionId": str(own_id), "timestamp": iso_time(session.info.active_us + len(rows) * _STEP_US)}
+        rows.append({**row, "type": kind, "cwd": folder, "version": "0.24.4", **fields})
 
     for content in contents:
         # The mark of a signature is for the API alone.

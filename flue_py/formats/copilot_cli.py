@@ -43,7 +43,7 @@ _COUNTS = {"inputTokens": "prompt_tokens", "outputTokens": "completion_tokens", 
 
 def looks_like_copilot_cli(first_bytes: bytes, path: str) -> bool:
     """Return whether a file begins like a session of Copilot CLI."""
-    rows = (kit.decode_row(2, raw, kit.Notes()) or {} for raw in kit.first_rows(first_bytes))
+    rows = kit.first_rows(first_bytes)
     return any(row.get("type") == "session.start" and isinstance(row.get("data"), dict) for row in rows)
 
 

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from flue_py.core.context import PROMPT
 from flue_py.core.entries import NewEntry
 from flue_py.core.json import JsonObject, JsonValue, without
-from flue_py.core.kinds import COMPACTION
+from flue_py.core.kinds import COMPACTION, message_text
 from flue_py.errors import UnreadableFile
 from flue_py.formats import gathered, kit
-from flue_py.providers.base import blocks_of, fields_of, listed, objects_in
+from flue_py.providers.base import fields_of, listed, objects_in
 from flue_py.providers.openai_chat import image_from_url
 
 # A chat is a database of blobs, each under its digest: messages as JSON, and records of them in the form of protobuf.
@@ -183,11 +183,11 @@ class _Chat(Struct):
             self._say(row)
 
     def _sum_up(self, row: kit.Row, head: list[kit.Row]) -> None:
-        summary = _text(_data(row)) or kit.one_text(row.fields.get("summary"))
+        summary = message_text(_data(row)) or kit.one_text(row.fields.get("summary"))
         if not summary:
             self.chain.notes.skip(row.line, "is a summary that cannot be read")
             return
-        prompts = [_text(_data(other)) for other in head if _data(other).get("role") == "system"]
+        prompts = [message_text(_data(other)) for other in head if _data(other).get("role") == "system"]
         prompt: JsonObject = {PROMPT: {"role": "system", "content": "\n".join(prompts)}} if prompts else {}
         body: JsonObject = {"summary": summary, "firstKeptEntryId": "", "tokensBefore": 0, **prompt}
         self._place(row, kit.plain_entry(COMPACTION, body), without(_data(row), "role", "content"))
@@ -240,11 +240,6 @@ def _model_of(message: JsonObject) -> JsonValue:
     """Return the name of the model of an answer, which stands in it or in a part; None if it is not there."""
     parts = [message, *(part for _, part in objects_in(message.get("content")))]
     return next((name for part in parts if (name := _options(part).get("modelName"))), None)
-
-
-def _text(message: JsonObject) -> str:
-    texts = (fields_of(part).get("text") for part in blocks_of(message.get("content")))
-    return "\n".join(text for text in texts if isinstance(text, str))
 
 
 def _parts_of(content: JsonValue) -> list[JsonValue]:

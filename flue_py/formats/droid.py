@@ -30,7 +30,7 @@ _COUNTS = {"inputTokens": "input_tokens", "cacheCreationTokens": "cache_creation
 
 def looks_like_droid(first_bytes: bytes, path: str) -> bool:
     """Return whether a file begins like a session of Droid."""
-    first = next((kit.decode_row(2, raw, kit.Notes()) or {} for raw in kit.first_rows(first_bytes)), {})
+    first = next(kit.first_rows(first_bytes), {})
     return first.get("type") == _START and isinstance(first.get("id"), str)
 
 

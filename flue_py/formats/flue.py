@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import NoReturn, cast
+from typing import cast
 
-import pydantic_core
 from msgspec.structs import replace
 
 from flue_py.core.entries import RANGES, Entry, NewEntry, entry_of_message, is_silent
@@ -203,7 +201,7 @@ FORMAT = "flue"
 
 def looks_like_flue(first_bytes: bytes, path: str) -> bool:
     """Return whether a file begins like a session document of the reference."""
-    start = first_bytes.removeprefix(b"\xef\xbb\xbf").lstrip()
+    start = first_bytes.lstrip()
     if not start.startswith(b"{"):
         return False
     head = start.replace(b" ", b"").replace(b"\n", b"").replace(b"\r", b"").replace(b"\t", b"")
@@ -215,7 +213,8 @@ def parse_flue(data: bytes, name: str = "the file") -> Sequence[kit.SessionPart]
 
     Raises `UnreadableFile`. Cost: O(size).
     """
-    document = parse_session_document(_decoded(data, name))
+    notes = kit.Notes()
+    document = parse_session_document(kit.read_document(data, notes, name))
     stem = kit.one_text(name.rpartition("/")[2]) or "document"
     stem = stem.removesuffix(".json")
     session_id = stem if kit.is_name(stem) and len(stem.encode()) <= 200 else f"flue-{derived_id(stem)}"
@@ -231,8 +230,8 @@ def parse_flue(data: bytes, name: str = "the file") -> Sequence[kit.SessionPart]
         metadata, replaced = encode_json({**document.metadata, "imported": imported}, "metadata")
     except InvalidEntry as error:
         raise UnreadableFile(f"{name}: {error}; nothing was imported") from error
-    replaced += sum(entry.surrogates_replaced for entry in document.entries)
-    notes = kit.Notes(rows=len(document.entries), surrogates_replaced=replaced)
+    notes.rows = len(document.entries)
+    notes.surrogates_replaced = replaced + sum(entry.surrogates_replaced for entry in document.entries)
     for note in document.notes:
         notes.repair(1, note)
     parent = _task_of(document.metadata)
@@ -245,9 +244,7 @@ def parse_flue(data: bytes, name: str = "the file") -> Sequence[kit.SessionPart]
         for task in task_references(document.metadata)
         if kit.is_name(child := session_of(task.storage_key)) and (not task.task_id or kit.is_name(task.task_id))
     ]
-    part = kit.whole_part(
-        FORMAT, str(VERSION), session, document.entries, document.leaf_id, lines, notes.report()
-    )  # fmt: skip
+    part = kit.whole_part(FORMAT, str(VERSION), session, document.entries, document.leaf_id, lines, notes.report())
     return [replace(part, parent=parent, tasks=tuple(tasks), restates=True)]
 
 
@@ -258,22 +255,6 @@ def _task_of(metadata: JsonObject) -> kit.TaskOf | None:
     """Return the session that metadata name as the parent, and the task's name there."""
     parent, task_id = metadata.get("parentSession"), metadata.get("taskId")
     return kit.TaskOf(parent, task_id) if kit.is_name(parent) and kit.is_name(task_id) else None
-
-
-def _decoded(data: bytes, name: str) -> JsonValue:
-    text = data.removeprefix(b"\xef\xbb\xbf")
-    try:
-        value: JsonValue = pydantic_core.from_json(text, allow_inf_nan=False)
-    except (ValueError, TypeError):
-        try:
-            value = json.loads(text.decode(errors="replace"), parse_constant=_refuse_constant)
-        except (ValueError, RecursionError) as error:
-            raise UnreadableFile(f"{name} is not JSON ({error}); nothing was imported") from error
-    return value
-
-
-def _refuse_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not a JSON number")
 
 
 # A session as the reference's stored document, version 3.

@@ -38,7 +38,6 @@ _CONTENT_FIELDS = {
 
 def looks_like_fuseraft_repl(head: bytes, path_name: str = "") -> bool:
     """Return whether the beginning of a file may be a REPL snapshot; a name like ``repl-ID.json`` helps."""
-    head = head.removeprefix(b"\xef\xbb\xbf")
     if not _HEAD.match(head):
         return False
     first_history = head.find(b'"History"')
@@ -168,7 +167,6 @@ _TITLE = 120
 
 def looks_like_fuseraft_run(head: bytes, path_name: str = "") -> bool:
     """Return whether the beginning of a file may be a run checkpoint."""
-    head = head.removeprefix(b"\xef\xbb\xbf")
     first_message = head.find(b'"Messages"')
     outside = head if first_message < 0 else head[: first_message + 12]
     return bool(_HEAD.match(head)) and bool(_READ_RUN_OURS.search(outside)) and b'"History"' not in outside

@@ -164,11 +164,8 @@ def states_of(paths: Iterable[Path]) -> JsonValue:
 def read_beside(path: Path) -> bytes | None:
     """Return the bytes of a plain file beside another one; None if it is not there, or too large to be one."""
     with suppress(OSError):
-        file = open_if_plain(path)
-        if file is not None:
-            with file:
-                data = file.read(MOST_BYTES + 1)
-            return data if len(data) <= MOST_BYTES else None
+        data = read_beginning(path, MOST_BYTES + 1)
+        return data if data is not None and len(data) <= MOST_BYTES else None
     return None
 
 

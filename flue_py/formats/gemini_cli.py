@@ -43,11 +43,10 @@ _CHECKPOINT = "checkpoint-"
 
 def looks_like_gemini_cli(head: bytes, path_name: str = "") -> bool:
     """Return whether the beginning of a file may be a session of Gemini CLI, or a saved chat."""
-    start, path = head.removeprefix(b"\xef\xbb\xbf"), path_name.replace("\\", "/")
-    saved = _SAVED.match(start)
+    path, saved = path_name.replace("\\", "/"), _SAVED.match(head)
     is_saved = saved is not None and (saved[1] is not None or path.rpartition("/")[2].startswith(_CHECKPOINT))
     # Qwen Code began with such files.
-    return (is_saved or re.match(rb'\s*\{[^{}\[\]]{0,400}"projectHash"', start) is not None) and "/.qwen/" not in path
+    return (is_saved or re.match(rb'\s*\{[^{}\[\]]{0,400}"projectHash"', head) is not None) and "/.qwen/" not in path
 
 
 class _Unit(Frozen):
@@ -71,7 +70,6 @@ class _Tree(Struct):
     placed: dict[tuple[str | None, str, str], str] = field(default_factory=dict)
     """The entries, by the message before them, and their names and payloads."""
 
-    earlier: dict[str, tuple[str, ...]] = field(default_factory=dict)
     began: dict[str, str] = field(default_factory=dict)
     """The answers that called agents, by the ids of the agents' sessions."""
 
@@ -103,7 +101,7 @@ class _Tree(Struct):
         name = kit.first_unused(lambda number: made_id(made, str(said), str(number)) if number else first, taken)
         if name == made and unit.record.key[1] == ANSWER:
             rows = [self._made(self._of(row)[0]) for row in self.reading.versions.get(unit.record.key, ())]
-            self.earlier[name] = tuple(dict.fromkeys(rows[: rows.index(made)] if made in rows else ()))
+            self.chain.earlier[name] = tuple(dict.fromkeys(rows[: rows.index(made)] if made in rows else ()))
         for call in listed(unit.record.fields.get("toolCalls")) if unit.calls else ():
             if kit.is_name(agent := fields_of(call).get("agentId")):
                 self.began.setdefault(agent, name)
@@ -256,7 +254,7 @@ class GeminiCliReader(kit.RowReader):
         title, cwd = about.get("summary") or None, hashed.get(str(about.get("projectHash")))
         names: kit.SessionFields = {"auto_title": title, "cwd": cwd, "created_us": moment, "parent": parent}
         part = tree.chain.parsed(FORMAT, self._name, {"session": about}, **names)
-        self._part = replace(part, earlier=tree.earlier, began=tree.began)
+        self._part = replace(part, began=tree.began)
         self.ready = len(part.entries)
 
     def _read_saved(self, raw: bytes) -> None:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.json import JsonObject, JsonValue, without
-from flue_py.core.kinds import COMPACTION, EXCLUSION
+from flue_py.core.kinds import COMPACTION, EXCLUSION, message_text
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import PaidCall, call_of, read_reported
 from flue_py.formats import gathered, kit
@@ -56,8 +56,7 @@ def looks_like_goose(head: bytes, path_name: str = "") -> bool:
     columns = ("messages.session_id", "messages.content_json", "messages.created_timestamp")
     if _EXPORTED.match(head) or gathered.has_tables(path_name, head, "sessions", "schema_version", *columns):
         return True
-    first = next(iter(kit.first_rows(head)), b"")
-    fields = (kit.decode_row(1, first, kit.Notes()) if first.lstrip().startswith(b"{") else None) or {}
+    fields = next(kit.first_rows(head), {})
     is_message = isinstance(fields.get("created"), int) and isinstance(fields.get("content"), list)
     return "type" not in fields and (
         fields.keys() >= {"description", "message_count"} or (is_message and "role" in fields)
@@ -202,13 +201,14 @@ class _Reading(Struct):
         }
         last, is_notice = max(summaries, default=-1), False
         for at, (row, after) in enumerate(pairwise(rows)):
-            is_slash = row.is_by("user") and text_of(row.parts).startswith("/")
+            is_slash = row.is_by("user") and message_text(row.fields).startswith("/")
             is_command = is_slash and "turnContext" not in after.metadata
             is_reply = row.is_by("assistant") and is_notice and not row.metadata.keys() & {"inference", "usage"}
             is_notice = row.is_hidden and (is_command or is_reply)
             if at in summaries:
-                body: JsonObject = {"summary": text_of(row.parts), "firstKeptEntryId": "", "tokensBefore": self.tokens}
-                words = kit.plain_entry(COMPACTION, only(body, "summary"))
+                summary: JsonObject = {"summary": message_text(row.fields)}
+                body: JsonObject = {**summary, "firstKeptEntryId": "", "tokensBefore": self.tokens}
+                words = kit.plain_entry(COMPACTION, summary)
                 self._place(row, kit.plain_entry(COMPACTION, body), {"metadata": self._rest(row)}, words)
             else:
                 first = len(self.chain.entries)
@@ -371,11 +371,6 @@ def usage_of(fields: JsonObject) -> JsonObject:
     usage |= {"output": output, "cacheRead": read, "cacheWrite": write, "totalTokens": total}
     usage["cost"] = {"total": cost} if isinstance(cost, (int, float)) and cost else None
     return {name: count for name, count in usage.items() if count is not None}
-
-
-def text_of(parts: Sequence[JsonObject]) -> str:
-    """Return the texts of a message."""
-    return "\n".join(text for part in parts if part.get("type") == "text" and isinstance(text := part.get("text"), str))
 
 
 def sent_part(part: JsonObject) -> JsonObject | None:

@@ -48,7 +48,7 @@ _READ = ("role", "content", "output", "toolCalls", "toolCallId", "id", "note", "
 
 def looks_like_kimi(head: bytes, path_name: str = "") -> bool:
     """Return whether the beginning of a file may be the rows of an agent of Kimi Code."""
-    return bool(_BEGINNING.match(head.removeprefix(b"\xef\xbb\xbf")))
+    return bool(_BEGINNING.match(head))
 
 
 def gather_kimi(path: Path) -> Generator[bytes, None, None]:
@@ -104,7 +104,6 @@ class _Reading(Struct):
     """The place after each line, from 0; line 1 is the header."""
     undone: int = 0
     """The line of an undo that the row before it has done."""
-    earlier: dict[str, tuple[str, ...]] = field(default_factory=dict)
     repeated: list[PaidCall] = field(default_factory=list)
 
     def read(self, row: kit.Row) -> None:
@@ -128,7 +127,7 @@ class _Reading(Struct):
     def settle(self, *, is_over: bool = True) -> None:
         """Store the answer whose rows were read, and the rows that were waiting behind it: messages last."""
         rows = self.step
-        uuid, events = _text(_event(rows[0])[1], "uuid"), [(*_event(row), row) for row in rows[1:]]
+        uuid, events = kit.text_in(_event(rows[0])[1], "uuid"), [(*_event(row), row) for row in rows[1:]]
         content = [event.get("part") for kind, event, _ in events if kind == "content.part"]
         calls: list[JsonValue] = [event for kind, event, _ in events if kind == "tool.call"]
         end = next((event for kind, event, _ in events if kind == "step.end"), {})
@@ -137,7 +136,7 @@ class _Reading(Struct):
         self.step = [] if is_over else rows
         if calls or content:
             *before, last = (made_id(FORMAT, uuid, str(number)) for number in range(len(content) + len(calls) + 1))
-            self.earlier |= {uuid: (*before, last)} if is_over else {}
+            self.chain.earlier |= {uuid: (*before, last)} if is_over else {}
             value: JsonObject = {"role": "assistant", "step": uuid, "end": without(end, "usage")}
             value |= {"content": content, "toolCalls": calls}
             self._say(rows[0], value, uuid if is_over else last, paid)
@@ -160,7 +159,7 @@ class _Reading(Struct):
             self.reminders += [row] if origin.get("kind") == "injection" and "ownerPromptId" not in origin else []
         elif kind == "tool.result":
             value = {**fields_of(event.get("result")), "role": "tool", "toolCallId": event.get("toolCallId")}
-            self._say(row, {**value, "content": value.get("output")}, made_id(FORMAT, _text(event, "parentUuid")))
+            self._say(row, {**value, "content": value.get("output")}, made_id(FORMAT, kit.text_in(event, "parentUuid")))
         elif kind == "context.apply_compaction":
             self._compact(row)
         elif kind in _MOVES:
@@ -186,7 +185,7 @@ class _Reading(Struct):
 
     def _message(self, value: JsonObject) -> JsonObject:
         """Return a message of the program as one of ours."""
-        parts, note = [_part(part) for part in blocks_of(value.get("content"))], _text(value, "note")
+        parts, note = [_part(part) for part in blocks_of(value.get("content"))], kit.text_in(value, "note")
         if note:
             text = fields_of(parts[0]).get("text") if len(parts) == 1 else None
             parts = [] if isinstance(text, str) else parts
@@ -272,11 +271,7 @@ class _Reading(Struct):
 def _event(row: kit.Row) -> tuple[str, JsonObject]:
     """Return the type of a row, or of the event of an answer that it holds, and the event."""
     event = fields_of(row.fields.get("event"))
-    return _text(event, "type") if row.type == "context.append_loop_event" else row.type, event
-
-
-def _text(fields: JsonObject, name: str) -> str:
-    return kit.one_text(fields.get(name)) or ""
+    return kit.text_in(event, "type") if row.type == "context.append_loop_event" else row.type, event
 
 
 def _tokens(fields: JsonObject) -> JsonObject:
@@ -309,7 +304,10 @@ def parse_kimi(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -> lis
     if not rows or rows[0].type != "metadata" or "protocol_version" not in rows[0].fields:
         raise UnreadableFile(f"{file} is not a session of Kimi Code: it does not begin like one; nothing was imported")
     state, name, agent = fields_of(about.get("state")), about.get("session"), about.get("agent")
-    began_us, version = kit.read_moment(rows[0].fields.get("created_at")), _text(rows[0].fields, "protocol_version")
+    began_us, version = (
+        kit.read_moment(rows[0].fields.get("created_at")),
+        kit.text_in(rows[0].fields, "protocol_version"),
+    )
     root = session_id = name if kit.is_name(name) else made_id(FORMAT, file, str(began_us))
     notes.left_out["is about the session"] += 1 + bool(about)
     parent, main = None, state
@@ -339,11 +337,8 @@ def parse_kimi(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -> lis
         created_us=kit.read_moment(main.get("createdAt")) or began_us,
         parent=parent,
     )
-    part = replace(parsed, name=titles.get(True), restates=True, earlier=reading.earlier)
-    if not reading.repeated:
-        return [part]
-    bill = kit.imported_session(str(source), FORMAT, file, {}, notes, cwd=cwd, created_us=began_us)
-    return [part, kit.SessionPart(FORMAT, version, bill, (), calls=tuple(reading.repeated), is_payer=True)]
+    part = replace(parsed, name=titles.get(True), restates=True)
+    return [part, *kit.bill_of(str(source), part, file, reading.repeated)]
 
 
 read_kimi = partial(GatheredReader, parse_kimi)
@@ -365,7 +360,6 @@ _LIST_TOKENS = {"input_other": "input", "input_cache_read": "cacheRead", "input_
 
 def looks_like_kimi_cli(head: bytes, path_name: str = "") -> bool:
     """Return whether the beginning of a file may be the messages of Kimi CLI; without marks of it, its place tells."""
-    head = head.removeprefix(b"\xef\xbb\xbf")
     is_there = ".kimi/sessions/" in path_name.replace("\\", "/") and _IN_PLACE.match(head)
     return bool(_LIST_BEGINNING.match(head) or is_there)
 

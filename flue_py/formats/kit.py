@@ -6,11 +6,11 @@ import json
 import re
 import shlex
 from array import array
+from bisect import bisect_left
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeGuard, TypeVar, cast
 from uuid import NAMESPACE_OID, UUID, uuid5
 
@@ -25,7 +25,9 @@ from flue_py.core.kinds import MESSAGE, SHOWN_KINDS
 from flue_py.core.sessions import MAX_NAME_BYTES, NewSession, SessionInfo, TaskLink, is_usable, made_id
 from flue_py.core.usage import NO_USAGE, Cost, PaidCall, ReportedUsage, by_model, call_of, read_reported
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
+from flue_py.providers.anthropic import messages_from_anthropic
 from flue_py.providers.base import ExportNote, Leftovers
+from flue_py.providers.openai_chat import calls_in
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -73,17 +75,14 @@ def joined(reports: Sequence[ParseReport]) -> ParseReport:
     if len(reports) == 1:
         return reports[0]
     sums = ("rows", "surrogates_replaced", "skipped_rows", "repaired_rows", "merged", "held_back")
-    unknown, left_out = Counter[str](), Counter[str]()
-    for report in reports:
-        unknown.update(report.unknown_kinds)
-        left_out.update(report.left_out)
+    fields: dict[str, Any] = {name: sum(getattr(report, name) for report in reports) for name in sums}
+    for name in ("unknown_kinds", "left_out"):
+        fields[name] = dict(sum((Counter(getattr(report, name)) for report in reports), Counter[str]()))
     return ParseReport(
         skipped=tuple(note for report in reports for note in report.skipped),
         repaired=tuple(note for report in reports for note in report.repaired),
         held_back_from=min((line for report in reports if (line := report.held_back_from) is not None), default=None),
-        **{name: sum(getattr(report, name) for report in reports) for name in sums},
-        unknown_kinds=dict(unknown),
-        left_out=dict(left_out),
+        **fields,
     )
 
 
@@ -493,8 +492,16 @@ def with_call(
 
 
 def first_unused(make: Callable[[int], str], used: Container[str]) -> str:
-    """Return the first id that is not used of those that are made of a number, from 0."""
-    return next(name for name in map(make, count()) if name not in used)
+    """Return the first id that is not used of those that are made of a number, from 0, as these were used in order.
+
+    O(log(used)): many rows may say the same.
+    """
+    end, first = 1, make(0)
+    if first not in used:
+        return first
+    while make(end) in used:
+        end *= 2
+    return make(bisect_left(range(end + 1), True, end // 2 + 1, key=lambda number: make(number) not in used))
 
 
 # The session that an exporter gets, and the text of a file that it returns, with notes on what is not in that.
@@ -632,6 +639,11 @@ def one_text(value: JsonValue, most: int = 0) -> str | None:
     return text[:most] if most else text
 
 
+def text_in(fields: Mapping[str, JsonValue], name: str) -> str:
+    """Return a field that is a text, as `one_text` does; "" for any other value."""
+    return one_text(fields.get(name)) or ""
+
+
 def read_time(value: JsonValue) -> int | None:
     """Return an ISO 8601 text in microseconds since 1970 UTC; None for anything else."""
     if not isinstance(value, str):
@@ -726,6 +738,8 @@ class Chain(Struct):
 
     placed: dict[tuple[str | None, str], str] = field(default_factory=dict)
     """The entries of `follow`, by the one before them, and their payloads."""
+    earlier: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The ids that entries had before they were complete, as in `SessionPart`."""
 
     def own_name(self, row: Row, name: str, other: Callable[[int], str]) -> str:
         """Return the id of an entry of a row: ``name``, or the first of ``other`` that is free if that is not; noted.
@@ -770,6 +784,32 @@ class Chain(Struct):
             self.linked = name
         return name
 
+    def say(
+        self,
+        message: JsonObject,
+        item: Item,
+        *,
+        words: JsonObject,
+        usage: JsonObject | None,
+        call: tuple[str, JsonValue],
+        beside: JsonObject,
+        created_us: int | None,
+    ) -> str:
+        """Add a message, known by those before it and its own ``words``; one with tokens, which come later, by both.
+
+        ``call`` has the format and the id of its call, if that has one. Return the id of the entry.
+        """
+        plain, _ = message_entry(words, item.value, item.index, Notes())
+        known = name = made_id(self.session_id, self.linked, plain.kind, plain.payload)
+        if usage is not None:
+            message, name = {**message, "usage": usage}, made_id(known, json.dumps(usage))
+            self.earlier[name] = (known,)
+        entry, noted = message_entry(message, item.value, item.index, self.notes)
+        entry, fields = with_response(entry, call[0], call[1] or known), {**beside, **noted}
+        self.add(entry, item.index, beside=fields, entry_id=name, created_us=created_us, is_link=False)
+        self.linked = known
+        return name
+
     def follow(
         self, entry: NewEntry, at: int, *, beside: Mapping[str, JsonValue] | None = None, created_us: int | None = None
     ) -> None:
@@ -793,7 +833,21 @@ class Chain(Struct):
         """Return the session (see `imported_session`) with the chain's entries, its leaf being the end of the chain."""
         session = imported_session(self.session_id, format_name, name, document, self.notes, **fields)
         part = whole_part(format_name, version, session, self.entries, self.leaf, self.lines, self.notes.report())
-        return replace(part, parent=fields.get("parent"), is_rewritten=is_rewritten)
+        return replace(part, parent=fields.get("parent"), is_rewritten=is_rewritten, earlier=self.earlier)
+
+
+def messages_of(
+    role: JsonValue, content: JsonValue, tools: dict[str, str], sent: Callable[[JsonObject], JsonObject]
+) -> Iterator[tuple[JsonObject, JsonObject]]:
+    """Yield our messages of one in Anthropic's form, each with the fields for its ``extra``.
+
+    ``sent`` returns a block as it is sent. ``tools`` are the names of the calls so far, by id; new ones are put in.
+    """
+    if isinstance(content, list):
+        content = [sent(block) if isinstance(block, dict) else block for block in content]
+    for message, extra in messages_from_anthropic({"role": role, "content": content}, tools):
+        tools.update(calls_in(message))
+        yield message, extra
 
 
 class SessionFields(TypedDict, total=False):
@@ -850,7 +904,7 @@ ONLY_RESPONSES = re.compile(
     rb'|(web_search|file_search|image_generation|code_interpreter|mcp)_call|mcp_list_tools|mcp_approval_re(quest|sponse))"'
 )
 ONLY_ANTHROPIC = re.compile(rb'"type"\s*:\s*"(tool_use|tool_result|thinking|redacted_thinking|server_tool_use)"')
-_LONGEST_SIGN = 200
+_LONGEST_SIGN, _LONG_FIELD = 200, 100_000
 _FIRST_ITEMS = 20
 
 
@@ -860,11 +914,10 @@ def begins_with_messages(head: bytes, beginning: re.Pattern[bytes], *fields: str
     ``beginning`` matches up to the bracket of the list, or up to the brace of its first item.
     A torn file, or one that is not JSON, may be anything. Lists of other programs hold messages deeper, or others.
     """
-    start = head.removeprefix(b"\xef\xbb\xbf")
-    match = beginning.match(start)
+    match = beginning.match(head)
     if match is None:
         return False
-    text, decoder, there = start[match.end() - 1 :].decode(errors="replace"), json.JSONDecoder(), 0
+    text, decoder, there = head[match.end() - 1 :].decode(errors="replace"), json.JSONDecoder(), 0
     place = text.find("{")
     for _ in range(_FIRST_ITEMS):
         try:
@@ -896,6 +949,16 @@ def other_list(chunks: Iterable[bytes]) -> str | None:
             return "anthropic"
         before = text[-_LONGEST_SIGN:]
     return None
+
+
+def short_fields(fields: JsonObject, notes: Notes) -> JsonObject:
+    """Return the fields beside the messages of a document but for very long ones, which are noted."""
+    short = {
+        name: value for name, value in fields.items() if len(encode_json(_storable(value), name)[0]) <= _LONG_FIELD
+    }
+    if len(short) < len(fields):
+        notes.repair(0, f"a field of more than {_LONG_FIELD} characters beside the messages is left out")
+    return short
 
 
 def list_session_id(format_name: str, name: str, items: Items) -> str:
@@ -1026,6 +1089,15 @@ def whole_part(
 
 _NAMING = {"session_info": False, "custom-title": False, "title": False, "ai-title": True}
 """The kinds of entries that name a session, and whether a program made the name."""
+
+
+def bill_of(payer: str, repeating: SessionPart, name: str, calls: Sequence[PaidCall]) -> list[SessionPart]:
+    """Return a part for the session that pays the calls which a fork of it repeats, in its file; none for no calls."""
+    if not calls:
+        return []
+    form, fork = repeating.format, repeating.session
+    session = imported_session(payer, form, name, {}, Notes(), cwd=fork.cwd, created_us=fork.created_us)
+    return [SessionPart(form, repeating.version, session, (), calls=tuple(calls), is_payer=True)]
 
 
 def joined_parts(parts: Sequence[SessionPart], behind: Sequence[SessionPart]) -> list[SessionPart]:
@@ -1243,14 +1315,19 @@ class IdTable:
         self._mask = size - 1
         self._limit = size * 2 // 3
 
-    def put(self, name: str, number: int = 0) -> int | None:
-        """Remember an id with its number, and return the one that it had before; None if it did not occur."""
+    def _place(self, name: str) -> tuple[int, int]:
+        """Return the key of an id, and the slot that it has, or is free for it."""
         key = hash((self._salt, *name.encode(errors="surrogatepass"))) << 2 & 0xFFFF_FFFF_FFFF_FFFC or 4
         slots, mask = self._slots, self._mask
         at = key >> 2 & mask
         while (there := slots[at]) and there & ~3 != key:
             at = at + 1 & mask
-        slots[at] = key | number
+        return key, at
+
+    def put(self, name: str, number: int = 0) -> int | None:
+        """Remember an id with its number, and return the one that it had before; None if it did not occur."""
+        key, at = self._place(name)
+        there, self._slots[at] = self._slots[at], key | number
         if there:
             return there & 3
         self._count += 1
@@ -1260,14 +1337,8 @@ class IdTable:
 
     def get(self, name: str) -> int | None:
         """Return the number of an id; None if it did not occur."""
-        key = hash((self._salt, *name.encode(errors="surrogatepass"))) << 2 & 0xFFFF_FFFF_FFFF_FFFC or 4
-        slots, mask = self._slots, self._mask
-        at = key >> 2 & mask
-        while there := slots[at]:
-            if there & ~3 == key:
-                return there & 3
-            at = at + 1 & mask
-        return None
+        there = self._slots[self._place(name)[1]]
+        return there & 3 if there else None
 
     def _grow(self) -> None:
         old = self._slots
@@ -1304,7 +1375,9 @@ class Recent(Generic[Value]):
 # small things that rows of all formats have
 
 
-def first_rows(first_bytes: bytes) -> Iterable[bytes]:
-    """Return the whole lines among the first bytes of a file that may be objects; a single torn one as it is."""
-    lines = first_bytes.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    return (line for line in lines[:-1] or lines if line.lstrip()[:1] == b"{")
+def first_rows(first_bytes: bytes) -> Iterator[JsonObject]:
+    """Yield the objects that the whole lines among the first bytes of a file are, or the only line is."""
+    lines = first_bytes.split(b"\n")
+    for line in lines[:-1] or lines:
+        if line.lstrip()[:1] == b"{" and (row := decode_row(2, line, Notes())) is not None:
+            yield row

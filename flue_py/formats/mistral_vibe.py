@@ -44,8 +44,8 @@ _OF_VERSION_2 = re.compile(r"[/\\]session_[^/\\]*_[0-9a-f]{8}[/\\]messages\.json
 
 def looks_like_mistral_vibe(head: bytes, path_name: str = "") -> bool:
     """Return whether the beginning of a file may be the one that names the current generation of a session."""
-    start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    return bool(_BEGINNING.match(start)) or (start.startswith(b"{") and bool(_OF_VERSION_2.search(path_name)))
+    is_object = head.lstrip().startswith(b"{")
+    return bool(_BEGINNING.match(head)) or (is_object and bool(_OF_VERSION_2.search(path_name)))
 
 
 def beside_mistral_vibe(path: Path) -> JsonValue:

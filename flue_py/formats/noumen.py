@@ -51,7 +51,6 @@ _ENVELOPE = frozenset({"type", "uuid", "timestamp", "message"})
 
 def looks_like_noumen(head: bytes, path_name: str = "") -> bool:
     """Return whether the beginning of a file may be a noumen session."""
-    head = head.removeprefix(b"\xef\xbb\xbf")
     return any(_ROW.match(line) for line in head.splitlines()) and not _OTHERS.search(head)
 
 
@@ -170,7 +169,8 @@ class _Reading(Struct):
             unusual = {name: item for name, item in rest.items() if name not in usual or item != usual[name]}
             extra = {**unusual, **extra}
         self._add(entry, row, self._id(row), extra)
-        for uuid in [uuid for uuid in self.awaited if uuid == row.fields.get("uuid")]:
+        uuid = row.fields.get("uuid")
+        if isinstance(uuid, str) and uuid in self.awaited:
             self._exclude(uuid, self.awaited.pop(uuid))
 
     def _compaction(self, at: int, message: JsonObject, extra: JsonObject) -> NewEntry:
@@ -178,7 +178,8 @@ class _Reading(Struct):
         if text.startswith(SUMMARY_PREFIX):
             extra["prefix"] = SUMMARY_PREFIX
         # Rows of the tail are copies that noumen writes after the summary: the first of them is kept, and all after it.
-        following = next((row for row in self.rows[at + 1 :] if row.type in (BOUNDARY, MESSAGE)), None)
+        behind = map(self.rows.__getitem__, range(at + 1, len(self.rows)))
+        following = next((row for row in behind if row.type in (BOUNDARY, MESSAGE)), None)
         first_kept = ""
         if following is not None and following.type == MESSAGE:
             uuid = following.fields.get("uuid")

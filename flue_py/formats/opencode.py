@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -211,7 +212,6 @@ class _Tree(Struct):
 
     rows: _Rows
     chain: kit.Chain
-    earlier: dict[str, tuple[str, ...]] = field(default_factory=dict)
     tails: dict[str | None, str | None] = field(default_factory=dict)
     """The last entry of each message."""
     tokens: int = 0
@@ -223,16 +223,17 @@ class _Tree(Struct):
         messages = {**rows.gone, **rows.there}
         asked = {str(message.fields.get("parentID")) for message in messages.values() if message.is_summary}
         before = {**rows.before, **dict(zip(rows.there, (None, *rows.there), strict=False))}
-        cleared = sorted(
+        places = (
             (at, name, message.line)
             for message in rows.there.values()
             for name, part in message.parts.items()
             if (at := kit.read_moment(fields_of(fields_of(part.get("state")).get("time")).get("compacted"))) is not None
         )
+        cleared = deque(sorted(places))
         for message in rows.there.values():
             at = kit.read_moment(fields_of(message.fields.get("time")).get("created")) or 0
             while cleared and cleared[0][0] < at:
-                self._clear(*cleared.pop(0))
+                self._clear(*cleared.popleft())
             self._add(message, messages, is_summed_up=message.id in asked)
         for place in cleared:
             self._clear(*place)
@@ -273,7 +274,7 @@ class _Tree(Struct):
         session_id, name = self.chain.session_id, own_id or message.id
         whole = kit.first_unused(lambda number: made_id(name, str(number)) if number else name, self.chain.lines)
         partial_id = made_id(session_id, "partial", whole)
-        self.earlier[whole] = (partial_id,)
+        self.chain.earlier[whole] = (partial_id,)
         at = kit.read_moment(fields_of(message.fields.get("time")).get("created"))
         entry_id = partial_id if message.is_partial else whole
         self.chain.add(entry, message.line, beside=beside, entry_id=entry_id, created_us=at)
@@ -339,7 +340,7 @@ def parse_opencode(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit
         parent=kit.task_below(parent_id, session_id),
     )
     name = titles[-1] if titles[-1] != titles[0] else None
-    return replace(parsed, restates=True, earlier=tree.earlier, name=name)
+    return replace(parsed, restates=True, name=name)
 
 
 read_opencode = partial(gathered.GatheredReader, parse_opencode)

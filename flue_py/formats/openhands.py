@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Container, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -46,7 +46,7 @@ _STEPS_AN_EVENT = 50
 
 def looks_like_openhands(head: bytes, path_name: str = "") -> bool:
     """Return whether the beginning of a file may be the state of a conversation."""
-    return bool(_BEGINNING.match(head.removeprefix(b"\xef\xbb\xbf")))
+    return bool(_BEGINNING.match(head))
 
 
 def gather_openhands(path: Path) -> Generator[bytes, None, None]:
@@ -98,7 +98,6 @@ class _Reading(Struct):
     by_id: dict[str, int] = field(default_factory=dict)
     places: list[str | None] = field(default_factory=list)
     """Below which entry the children of an event stand."""
-    earlier: dict[str, tuple[str, ...]] = field(default_factory=dict)
     views: dict[int, _View] = field(default_factory=dict)
     steps_left: int = 10_000
 
@@ -114,7 +113,7 @@ class _Reading(Struct):
         if parent is None and above not in (None, _ROOT):
             notes.repair(row.line, f"names the parent {shown(above)}, which is no earlier event; it became a root")
         self.by_id[event_id] = index
-        self.events.append(Event(row.line, event_id, text_of(fields, "kind"), fields, parent, index))
+        self.events.append(Event(row.line, event_id, kit.text_in(fields, "kind"), fields, parent, index))
         if parent is not None and self.events[index].kind != _UPDATE:
             self.events[parent].children.append(index)
         self.steps_left += _STEPS_AN_EVENT
@@ -160,7 +159,7 @@ class _Reading(Struct):
         entry, extra = kit.message_entry(message, event.fields, event.line, self.chain.notes)
         entry = kit.with_response(entry, FORMAT, event.response)
         if len(batch) > 1:
-            self.earlier[event.id] = tuple(action.id for action in batch[:0:-1])
+            self.chain.earlier[event.id] = tuple(action.id for action in batch[:0:-1])
         if paid is not None:
             entry = replace(entry, calls=tuple(replace(call, at_us=paid.at_us) for call in entry.calls))
         self._add(event, entry, {**beside, **extra})
@@ -272,7 +271,11 @@ class _Reading(Struct):
 def parse_openhands(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -> kit.SessionPart | None:
     """Return the conversation of a state and its events. Raises `UnreadableFile` if the state is none."""
     about = rows[0].fields if rows[0].type == SESSION else {}
-    state, meta, file = fields_of(about.get("data")), fields_of(about.get("meta")), text_of(about, "file") or "the file"
+    state, meta, file = (
+        fields_of(about.get("data")),
+        fields_of(about.get("meta")),
+        kit.text_in(about, "file") or "the file",
+    )
     session_id, above = state.get("id"), about.get("above")
     if not kit.is_name(session_id) or not isinstance(state.get("agent"), dict):
         raise UnreadableFile(f"{file} is not the state of a conversation of OpenHands; nothing was imported")
@@ -300,7 +303,7 @@ def parse_openhands(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -
     elsewhere = {name for name in listed(about.get("billed")) if isinstance(name, str)}
     bill = {call: paid for call, paid in reading.bill.items() if call[0] not in elsewhere}
     calls = calls_alone(bill, booked)
-    return replace(parsed, restates=True, earlier=reading.earlier, calls=calls)
+    return replace(parsed, restates=True, calls=calls)
 
 
 read_openhands = partial(GatheredReader, parse_openhands)
@@ -327,11 +330,6 @@ _PICTURES = {"/": "image/jpeg", "R": "image/gif", "U": "image/webp"}
 """The kinds of pictures by the first letter of their base64 text; any other is a PNG."""
 
 
-def text_of(fields: JsonObject, name: str) -> str:
-    """Return a field that is a text; "" for any other value."""
-    return kit.one_text(fields.get(name)) or ""
-
-
 # events
 
 
@@ -349,7 +347,7 @@ class Event(Struct):
     @property
     def response(self) -> str:
         """The id of the response that it is of, or ""."""
-        return text_of(self.fields, "llm_response_id")
+        return kit.text_in(self.fields, "llm_response_id")
 
     @property
     def has_summary(self) -> bool:
@@ -361,7 +359,7 @@ class Event(Struct):
 def message_of(events: Sequence[JsonObject]) -> tuple[JsonObject, JsonObject]:
     """Return the message that an event of `SHOWN` is, or the actions of a response; and their other fields."""
     fields = events[-1]
-    kind = text_of(fields, "kind")
+    kind = kit.text_in(fields, "kind")
     if kind == "SystemPromptEvent":
         prompt = _parts(fields.get("system_prompt"), fields.get("dynamic_context"))
         return {"role": "system", "content": prompt}, without(fields, *ENVELOPE, "system_prompt", "dynamic_context")
@@ -386,7 +384,7 @@ def _said(fields: JsonObject) -> tuple[JsonObject, JsonObject]:
 
 
 def _result(fields: JsonObject, name: str) -> tuple[JsonObject, JsonObject]:
-    result, text = fields_of(fields.get(name)), text_of(fields, name)
+    result, text = fields_of(fields.get(name)), kit.text_in(fields, name)
     words, is_error = _observed(result), result.get("is_error") is True
     if name != "observation":
         words, is_error = [_text(f"Action rejected: {text}" if name == "rejection_reason" else text)], True
@@ -405,11 +403,11 @@ def _observed(result: JsonObject) -> list[JsonValue]:
         head.insert(0, _text("\n".join(f"{name}: {result.get(key)}" for name, key in _TASK.items())))
     elif kind == "TerminalObservation":
         about = fields_of(result.get("metadata"))
-        text = "".join(text_of(fields_of(part), "text") for part in parts)
+        text = "".join(kit.text_in(fields_of(part), "text") for part in parts)
         lines = [f"{words} {about[name]}" for name, words in _COMMAND.items() if about.get(name)]
         code = about.get("exit_code", -1)
         lines += [f"Command finished with exit code {code}"] if code != -1 else []
-        text = f"{text_of(about, 'prefix')}{text}{text_of(about, 'suffix')}"
+        text = f"{kit.text_in(about, 'prefix')}{text}{kit.text_in(about, 'suffix')}"
         parts = [_text(text + "".join(f"\n[{line}]" for line in lines))]
     if isinstance(picture, str):
         parts = [*parts, {"type": "image", "data": picture, "mimeType": _PICTURES.get(picture[:1], "image/png")}]
@@ -437,11 +435,13 @@ def _thoughts(value: JsonObject) -> list[JsonValue]:
     blocks = [fields_of(block) for block in listed(value.get("thinking_blocks"))]
     item = fields_of(value.get("responses_reasoning_item"))
     if blocks:
-        return [kit.thought(text_of(block, "thinking"), block.get("signature"), block.get("data")) for block in blocks]
+        return [
+            kit.thought(kit.text_in(block, "thinking"), block.get("signature"), block.get("data")) for block in blocks
+        ]
     if item:
         texts = [text for text in (*listed(item.get("summary")), *listed(item.get("content"))) if isinstance(text, str)]
         return [{**kit.thought("\n\n".join(texts), item.get("encrypted_content")), **only(item, "id", "status")}]
-    text = text_of(value, "reasoning_content")
+    text = kit.text_in(value, "reasoning_content")
     return [kit.thought(text)] if text else []
 
 
@@ -468,12 +468,14 @@ def bill_of(state: JsonObject) -> dict[tuple[str, int], Paid]:
     is_driven = fields_of(state.get("agent")).get("kind") == "ACPAgent"
     for name, value in stats_of(state).items():
         usages, costs = ([fields_of(item) for item in listed(value.get(part))] for part in ("token_usages", "costs"))
-        models, prices, seen = Counter(map(_model, usages)), Counter(map(_model, costs)), Counter[str]()
+        models, prices, seen = Counter(map(_model, usages)), defaultdict[str, deque[JsonObject]](deque), Counter[str]()
+        for cost in costs:
+            prices[_model(cost)].append(cost)
+        # A call without a cost has none in the list: where there are as many of both, it is known which is whose.
+        whole = {model for model, number in models.items() if len(prices[model]) == number}
         for usage in usages:
-            model, response = _model(usage), text_of(usage, "response_id") or f"{state.get('id')}:{name}"
-            # A call without a cost has none in the list: where there are as many of both, it is known which is whose.
-            places = [place for place, cost in enumerate(costs) if _model(cost) == model][:1]
-            cost = costs.pop(places[0]) if places and models[model] == prices[model] else {}
+            model, response = _model(usage), kit.text_in(usage, "response_id") or f"{state.get('id')}:{name}"
+            cost = prices[model].popleft() if model in whole else {}
             provider, slash, rest = model.partition("/")
             names = {"provider": provider if slash else "", "model": rest if slash else model}
             names["purpose"] = "compaction" if name == "condenser" else "turn"
@@ -490,7 +492,7 @@ def stats_of(state: JsonObject) -> dict[str, JsonObject]:
 
 
 def _model(usage: JsonObject) -> str:
-    return text_of(usage, "model")
+    return kit.text_in(usage, "model")
 
 
 def _reported(usage: JsonObject, cost: JsonObject, is_driven: bool) -> JsonObject:

@@ -211,20 +211,9 @@ def new_entry(row: kit.Row, file: PiFile) -> NewEntry:
     extra, replaced = encode_json(beside, "extra") if beside else (None, 0)
     replaced += entry.surrogates_replaced
     file.notes.surrogates_replaced += replaced
-    return NewEntry(
-        entry.kind,
-        entry.payload,
-        entry.role,
-        entry.source,
-        entry.usage,
-        entry.calls,
-        entry.references,
-        row.id,
-        row.parent,
-        moment,
-        extra,
-        replaced,
-        built=True,
+    name, above = row.id, row.parent
+    return replace(
+        entry, id=name, parent_id=above, created_us=moment, extra=extra, surrogates_replaced=replaced, oddities=()
     )
 
 
@@ -406,11 +395,8 @@ _BEGINNING = re.compile(rb'\s*\{"type"\s*:\s*"([^"\\]*)"\s*,\s*"id"\s*:\s*"([^"\
 
 def looks_like_pi(first_bytes: bytes, path: str) -> bool:
     """Return whether a file begins like a pi session file."""
-    for raw in kit.first_rows(first_bytes):
-        row = kit.decode_row(2, raw, kit.Notes())
-        if row is not None and isinstance(row.get("type"), str):
-            return row["type"] == "session" and kit.is_name(row.get("id")) and "entries" not in row
-    return False
+    row = next((row for row in kit.first_rows(first_bytes) if isinstance(row.get("type"), str)), {})
+    return row.get("type") == "session" and kit.is_name(row.get("id")) and "entries" not in row
 
 
 class PiReader(kit.RowReader):
@@ -772,12 +758,7 @@ def _row(entry: Entry, file: _File) -> JsonObject | str:
     kind, body = _body(entry, beside, file)
     if isinstance(body, str):
         return body
-    row: JsonObject = {
-        "type": kind,
-        "id": entry.id,
-        "parentId": entry.parent_id,
-        "timestamp": kit.iso_time(entry.created_us),
-    }
+    row = _envelope(kind, entry.id, entry.parent_id, entry.created_us)
     row.update((name, value) for name, value in body.items() if name not in row)
     if "timestamp" in beside:
         row["timestamp"] = beside.pop("timestamp")
@@ -793,6 +774,10 @@ def _row(entry: Entry, file: _File) -> JsonObject | str:
         else:
             row[name] = value
     return row
+
+
+def _envelope(kind: str, name: str, parent: str | None, at_us: int) -> JsonObject:
+    return {"type": kind, "id": name, "parentId": parent, "timestamp": kit.iso_time(at_us)}
 
 
 def _body(entry: Entry, beside: JsonObject, file: _File) -> tuple[str, JsonObject | str]:
@@ -949,13 +934,7 @@ def _set_names(
         words = (file.info.id, kind, str(body.get("targetId")))
         row_id = kit.first_unused(partial(_row_id, words), file.ids)
         file.ids.add(row_id)
-        row: JsonObject = {
-            "type": kind,
-            "id": row_id,
-            "parentId": parent,
-            "timestamp": kit.iso_time(file.info.updated_us),
-        }
-        rows.insert(at, (row_id, {**row, **body}))
+        rows.insert(at, (row_id, _envelope(kind, row_id, parent, file.info.updated_us) | body))
         at += 1
         parent = row_id if is_name_row else parent
 

@@ -46,8 +46,7 @@ _UNSEEN = frozenset({pi.CUSTOM, COMPACTION, MODEL_CHANGE, THINKING_LEVEL_CHANGE,
 
 def looks_like_pi_sqlite(head: bytes, path_name: str = "") -> bool:
     """Return whether a file is a database of pi's agent library, or a file of version 4, by its first bytes."""
-    first = next(iter(kit.first_rows(head)), b"")
-    fields = (kit.decode_row(1, first, kit.Notes()) if first.lstrip().startswith(b"{") else None) or {}
+    fields = next(kit.first_rows(head), {})
     return (fields.get("kind") == "header" and 4 in (fields.get("version"), fields.get("v"))) or any(
         gathered.has_tables(path_name, head, "sessions", "session_sequences", *names)
         for names in (("entries", "lanes", "facts", "records"), ("session_entries",))

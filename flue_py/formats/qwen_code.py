@@ -49,14 +49,12 @@ _OF_A_TURN = "########"
 
 def looks_like_qwen_code(first_bytes: bytes, path: str) -> bool:
     """Return whether a file begins like a session of Qwen Code, or of one of its sub-agents."""
-    for raw in kit.first_rows(first_bytes):
-        row = kit.decode_row(2, raw, kit.Notes()) or {}
+    for row in kit.first_rows(first_bytes):
         is_row = "uuid" in row and "sessionId" in row and row.get("type") in (*_SPOKEN, "system")
         if is_row and ("systemPayload" in row or isinstance(fields_of(row.get("message")).get("parts"), list)):
             return True
     # A first line longer than the bytes that were read.
-    start = first_bytes.removeprefix(b"\xef\xbb\xbf")
-    return b"\n" not in start and _BEGINNING.match(start) is not None
+    return b"\n" not in first_bytes and _BEGINNING.match(first_bytes) is not None
 
 
 def usage_of(reported: JsonObject) -> ReportedUsage:
@@ -136,15 +134,8 @@ class QwenCodeReader(kit.RowReader):
         part = draft.take(FORMAT, str(self._header.get("version") or ""), session, self._parent)
         is_over = self._parent is not None and self._about.get("status") == "completed"
         own = replace(part, completed_us=kit.read_time(self._about.get("lastUpdatedAt")) if is_over else None)
-        if not self._repeated:
-            return [own]
-        # The calls of rows that a fork repeats, for the session that they were copied from.
-        began_us = session.created_us
-        bill = kit.imported_session(
-            self._payer, FORMAT, self._name, {}, self._notes, cwd=session.cwd, created_us=began_us
-        )
-        calls, self._repeated = tuple(self._repeated), []
-        return [own, kit.SessionPart(FORMAT, part.version, bill, (), calls=calls, is_payer=True)]
+        calls, self._repeated = self._repeated, []
+        return [own, *kit.bill_of(self._payer, own, self._name, calls)]
 
     def finish(self, *, take_all: bool) -> list[kit.SessionPart]:
         """Return the last part: a row is complete, so that nothing is held back. Raises `UnreadableFile`."""

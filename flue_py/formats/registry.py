@@ -63,6 +63,7 @@ def _in(folders: tuple[str, ...], *patterns: str) -> tuple[str, ...]:
 
 OTHERS = (
     Program("Antigravity", ("~/.gemini/antigravity*/conversations/*",)),
+    Program("Cline (read with api_conversation_history.json)", ("~/*/ui_messages.json",), is_part=True),
     Program("Codebuff", ("~/.config/manicode/projects/*/chats/*/chat-messages.json",)),
     Program(
         "Continue",
@@ -215,8 +216,9 @@ class Format(Frozen):
 
     def recognizes(self, first_bytes: bytes, path: str) -> bool:
         """Return whether a file that begins like this looks like one of the format."""
+        start = first_bytes.removeprefix(b"\xef\xbb\xbf") if self.package == OURS else first_bytes
         try:
-            return bool(_named(self.recognize)(first_bytes, path))
+            return bool(_named(self.recognize)(start, path))
         except Exception as error:
             if self.package == OURS:
                 raise

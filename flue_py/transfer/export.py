@@ -416,7 +416,8 @@ async def write_transcript(
         return await _continue(session, target, there, leaf)
     entries = await session.get_active_path(leaf=leaf)
     text = await _head(session) + transcript_body(session.id, entries, costs=await session.money.entry_costs())
-    await handle.waiting_of(session).call(partial(_write_new, target, text, overwrite))
+    data = text.encode(errors="replace")
+    await handle.waiting_of(session).call(partial(write_whole, target, data, overwrite=overwrite))
     return TranscriptReport(target, "new", len(entries), entries[-1].id if entries else None)
 
 
@@ -464,10 +465,6 @@ async def _where_it_goes_on(session: Session, written: WrittenUpTo, leaf: str | 
 
 
 # files
-
-
-def _write_new(target: Path, text: str, overwrite: bool) -> None:
-    write_whole(target, text.encode(errors="replace"), overwrite=overwrite)
 
 
 def _read_text(target: Path) -> str | None:

@@ -17,7 +17,7 @@ from flue_py.core.sessions import DEFAULT_LIMITS, Limits
 from flue_py.errors import FlueError, InvalidArgument, UnreadableFile, shown
 from flue_py.formats import registry
 from flue_py.formats.kit import ParseReport, ReadAgain, Reader, SessionPart, joined_parts
-from flue_py.system import ZSTD, collector_held, in_full, open_if_plain, unpacked
+from flue_py.system import ZSTD, collector_held, in_full, open_if_plain, read_beginning, unpacked
 from flue_py.transfer.marks import Bookmark, End, take_up, text_of
 
 # Opening a file that somebody else has made, and refusing pipes and devices, which may have no end.
@@ -533,8 +533,6 @@ def _is_of(path: Path, formats: Iterable[registry.Format]) -> bool:
 
 
 def _beginning(path: Path) -> bytes | None:
-    try:
-        with path.open("rb") as file:
-            return file.read(_FIRST_BYTES)
-    except OSError:
-        return None
+    with suppress(OSError):
+        return read_beginning(path, _FIRST_BYTES)
+    return None

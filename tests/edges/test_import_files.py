@@ -472,7 +472,7 @@ def test_a_session_document_of_the_reference_is_imported(flue: Flue) -> None:
     assert [message["content"] for message in flue.json("context", "talk")] == ["hi", "other"]
     assert not flue.json("import", "flue", str(file))[0]["changed"]
     file.write_text("{")
-    assert "not JSON" in flue.run("import", "flue", str(file), code=1).stderr
+    assert "not a JSON document" in flue.run("import", "flue", str(file), code=1).stderr
 
 
 @pytest.fixture

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import flue_py
+from flue_py.core.sessions import made_id
 from flue_py.errors import UnreadableFile
+from flue_py.formats import kit
 from flue_py.formats.cline import CUT, parse_cline
 from flue_py.formats.kit import SessionPart
+from flue_py.transfer.source import find_files
 from tests.checks import raises
 from tests.formats.transcripts import all_seen
 from tests.formats.trees import context_of, path_in, shown, tree_of
@@ -159,20 +165,12 @@ def task(folder: Path, extension: str, messages: list[Any], screen: list[Any], *
     return place / "api_conversation_history.json"
 
 
-@inputs(
-    "extension, read, tokens",
-    [
-        ("saoudrizwan.claude-dev", 100, 710),
-        # Of Roo Code and Kilo, input has the cache in it.
-        ("rooveterinaryinc.roo-cline", 100, 710),
-        ("kilocode.kilo-code", 100, 710),
-    ],
-)
+@inputs("extension", ["saoudrizwan.claude-dev", "rooveterinaryinc.roo-cline", "kilocode.kilo-code"])
 async def test_a_task_has_the_tokens_of_its_screen_also_of_calls_without_an_answer(
-    extension: str, read: int, tokens: int, tmp_path: Path
+    extension: str, tmp_path: Path
 ) -> None:
     screen = json.loads(json.dumps(SCREEN))
-    if "roo" in extension or "kilo" in extension:
+    if "roo" in extension or "kilo" in extension:  # of these, input has the cache in it
         for row in screen[1:]:
             row["text"] = row["text"].replace('"tokensIn": 100', '"tokensIn": 700')
     async with flue_py.open(":memory:") as store:
@@ -181,7 +179,7 @@ async def test_a_task_has_the_tokens_of_its_screen_also_of_calls_without_an_answ
             await flue_py.import_file(store, task(tmp_path, extension, TASK[:length], shown_so_far))
         session = await store.find_session("1767607200000")
         usage = (await store.usage()).total
-        assert (usage.input, usage.cache_read, usage.output) == (4 * read, 2400, 40)
+        assert (usage.input, usage.cache_read, usage.output) == (400, 2400, 40)
         assert usage.cost == 2
         assert (session.info.auto_title, session.info.cwd) == ("Fix it", "/w/demo")
         async with flue_py.open(":memory:") as whole:
@@ -235,12 +233,38 @@ def test_deep_and_damaged_files_are_noted() -> None:
     assert len(session.report.repaired) >= 2
 
 
-async def test_files_beside_are_taken_for_no_session(tmp_path: Path) -> None:
-    path = task(tmp_path, "saoudrizwan.claude-dev", TASK, SCREEN, task_metadata={"files_in_context": []})
+async def test_files_beside_are_taken_for_no_session_but_the_screen_of_one_whose_list_is_lost(tmp_path: Path) -> None:
+    rows = [*SCREEN[:2], {"ts": 1200, "type": "ask", "ask": "tool", "text": "{}"}]
+    rows += [{"ts": 3600, "type": "say", "say": "text", "text": "Done."}, *SCREEN[2:]]
+    path = task(tmp_path, "saoudrizwan.claude-dev", TASK, rows, task_metadata={"files_in_context": []})
     names = [name for name in write(tmp_path, LAST)[0].parent.iterdir() if "messages" not in name.name]
+    screen = path.with_name("ui_messages.json")
     async with flue_py.open(":memory:") as store:
-        for other in (path.with_name("ui_messages.json"), path.with_name("task_metadata.json"), *names):
+        await raises(UnreadableFile, flue_py.import_file(store, screen), match="read with api_conversation_history")
+        for other in (path.with_name("task_metadata.json"), *names):
             await raises(UnreadableFile, flue_py.import_file(store, other))
+        path.unlink()
+        os.mkfifo(tmp_path / "pipe.json")
+        files = [*find_files([tmp_path])]
+        assert (files[0].name, files[-1]) == ("pipe.json", screen), "nobody waits for a writer"
+        report = await flue_py.import_file(store, screen)
+        session, usage = await store.find_session("1767607200000"), (await store.usage()).total
+        assert [(role, text) for role, text, _ in map(words, await session.build_context())] == [
+            ("user", "Fix it\nplease"), ("assistant", "Done."),
+        ]  # fmt: skip
+        assert (usage.calls, usage.input, usage.cache_read, usage.cost) == (4, 400, 2400, 2)
+        assert "is not there" in report.repaired[0].text
+        assert not (await flue_py.import_file(store, screen)).changed
+
+
+def test_rows_that_say_the_same_get_their_ids_in_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+    monkeypatch.setattr(kit, "made_id", lambda *words: steps.append(made_id(*words)) or steps[-1])
+    rows = [said("assistant", "Waiting", metadata={"displayOnly": True})] * 2000
+    entries = parse_cline(json.dumps(rows).encode(), "x", "/tasks/7/h.json", {}).entries
+    first = made_id("7", "", entries[0].kind, entries[0].payload, "1999")
+    assert (len({entry.id for entry in entries}), entries[-1].id) == (2000, first)
+    assert len(steps) < 30 * len(entries)
 
 
 def test_a_compaction_whose_messages_were_changed_keeps_copies_of_them_without_a_summary() -> None:

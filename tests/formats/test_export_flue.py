@@ -10,9 +10,8 @@ from msgspec.structs import replace
 
 import flue_py
 from flue_py.core.entries import Entry
-from flue_py.core.json import encode_json
 from flue_py.core.sessions import SessionInfo, TaskNames
-from flue_py.formats.flue import export_flue, parse_session_document
+from flue_py.formats.flue import export_flue, parse_flue, parse_session_document
 from flue_py.formats.kit import SessionTree
 from flue_py.transfer.export import export_session
 from flue_py.transfer.imports import import_file
@@ -44,30 +43,8 @@ DOCUMENT = {
 
 
 def tree() -> tuple[SessionInfo, list[Entry], str | None]:
-    parsed = parse_session_document(DOCUMENT)  # type: ignore[arg-type]
-    places = {"session_id": "s", "depth": 0, "revision": 1}
-    entries = [
-        Entry(
-            id=str(new.id),
-            parent_id=new.parent_id,
-            kind=new.kind,
-            role=new.role,
-            source=new.source,
-            ordinal=number,
-            created_us=new.created_us or 0,
-            payload=new.payload,
-            extra=new.extra,
-            **places,  # type: ignore[arg-type]
-        )
-        for number, new in enumerate(parsed.entries)
-    ]
-    info = SessionInfo(
-        id="s",
-        metadata_text=encode_json(parsed.metadata, "metadata")[0],
-        created_us=parsed.created_us or 0,
-        updated_us=parsed.updated_us or 0,
-    )
-    return info, entries, parsed.leaf_id
+    (parsed,) = parse_flue(json.dumps(DOCUMENT).encode(), "s.json")
+    return info_of(parsed), tree_of(parsed), parsed.leaf
 
 
 def test_a_document_goes_back_as_it_was() -> None:

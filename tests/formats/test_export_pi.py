@@ -192,17 +192,10 @@ def test_a_session_of_another_origin_becomes_a_file_that_pi_can_read() -> None:
 
 def test_an_imported_noumen_session_goes_out_with_its_rows_kept() -> None:
     row = {"sessionId": "demo", "timestamp": "2026-02-01T09:00:00.000Z"}
-    (parsed,) = parse_noumen(
-        b"".join(
-            as_lines(
-                [
-                    {**row, "type": "message", "uuid": "u1", "message": {"role": "user", "content": "hi"}},
-                    {**row, "type": "custom-title", "title": "Mine"},
-                    {**row, "type": "message", "uuid": "u2", "message": {"role": "user", "content": "more"}},
-                ]
-            )
-        )
-    )
+    message = {**row, "type": "message", "message": {"role": "user", "content": "hi"}}
+    more = {**message, "uuid": "u2", "message": {"role": "user", "content": "more"}}
+    rows = [{**message, "uuid": "u1"}, {**row, "type": "custom-title", "title": "Mine"}, more]
+    (parsed,) = parse_noumen(b"".join(as_lines(rows)))
     back = again(exported(parsed))
     assert back.session.title == "Mine"
     assert [m["content"] for m in context_of(back)] == ["hi", "more"]

@@ -183,20 +183,11 @@ def test_version_1_entries_are_a_chain_whatever_ids_they_bring() -> None:
 
 def test_unknown_fields_beside_a_message_and_unusual_times_go_to_extra() -> None:
     row = {"type": "message", "id": "m1", "parentId": None, "message": user("hi")}
-    parsed = pi_files.parse_pi(
-        pi_files.as_lines(
-            [
-                pi_files.HEADER,
-                {**row, "timestamp": "2026-01-05T11:00:00+01:00", "traceId": "t-1"},
-                {**row, "id": "m2", "parentId": "m1", "timestamp": 1767607200500},
-            ]
-        )
-    )
+    beside = {"timestamp": "2026-01-05T11:00:00+01:00", "traceId": "t-1"}
+    rows = [{**row, **beside}, {**row, "id": "m2", "parentId": "m1", "timestamp": 1767607200500}]
+    parsed = pi_files.parse_pi(pi_files.as_lines([pi_files.HEADER, *rows]))
     assert [entry.created_us for entry in parsed.entries] == [1767607200000000, 1767607200500000]
-    assert decode_object(parsed.entries[0].extra or "{}") == {
-        "traceId": "t-1",
-        "timestamp": "2026-01-05T11:00:00+01:00",
-    }
+    assert decode_object(parsed.entries[0].extra or "{}") == beside
     assert decode_object(parsed.entries[1].extra or "{}") == {"timestamp": 1767607200500}
 
 

@@ -43,7 +43,7 @@ BEGINNINGS: list[tuple[str, Any, str, bool]] = [
     ("claude-code", b"".join(lines_of(CODEX_REAL)), "x.jsonl", False),
     ("claude-code", OF_QWEN, "x.jsonl", False),
     ("cline", OF_A_TASK, "C:\\tasks\\1\\api_conversation_history.json", True),
-    ("cline", [{"ts": 900, "type": "say"}], "/x/ui_messages.json", False),
+    ("cline", [{"ts": 900, "type": "say"}], "/x/ui_messages.json", True),
     ("cline", OF_CLINE, "/x/s.messages.json", True),
     ("cline", OF_CLINE, "/x/s.compaction.json", False),
     ("codex", b"".join(lines_of(CLAUDE))[:65536], "x.jsonl", False),
