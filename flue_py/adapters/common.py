@@ -21,6 +21,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar, cast
 from msgspec.structs import replace
 
 import flue_py.sync
+from flue_py import errors
 from flue_py.core import messages
 from flue_py.core.context import ContextEntry, latest_compaction, project
 from flue_py.core.entries import Entry
@@ -50,6 +51,23 @@ def without_pydantic_ai(extra: str, needed_for: str) -> MissingExtra:
     return MissingExtra(
         extra, needed_for, detail=f"{needed_for} needs pydantic-ai-slim 2.66 or newer, not {pair}: {command}"
     )
+
+
+def storable(value: JsonObject) -> JsonValue:
+    """Return JSON as it is stored: as text of JSON in ASCII if a string in it has characters that no store takes."""
+    text = json.dumps(value)
+    return text if "\\ud" in text or "\\u0000" in text else value
+
+
+def restored_object(value: JsonValue) -> JsonObject:
+    """Return the object that `storable` has made ready for a store. Raises `CorruptStore` if it is no such object."""
+    try:
+        read: JsonValue = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        read = None
+    if not isinstance(read, dict):
+        raise errors.CorruptStore("a field of the adapter for pydantic-ai is not what it writes")
+    return read
 
 
 # Sessions of a store in another event loop

@@ -153,7 +153,7 @@ class Journal:
         """Read the session. O(path)."""
         path = await self.session.get_active_path()
         messages = _answered(self._read.messages_of(groups_of(path)))
-        self.messages = _rounds(messages)
+        self.messages = rounds(messages)
         self.calls = _calls_in(path)
         for message in self.messages:
             self._note(message)
@@ -171,7 +171,7 @@ class Journal:
         if answered and isinstance(last := answered[-1], ModelResponse) and last.state == "interrupted":
             # The model is asked again; what it said before it broke off stays stored.
             answered.pop()
-        return _rounds(answered)
+        return rounds(answered)
 
     @property
     def answer(self) -> ModelResponse | None:
@@ -409,7 +409,7 @@ def _behind_answer(messages: Sequence[ModelMessage]) -> list[ModelRequest]:
     return behind
 
 
-def _rounds(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+def rounds(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
     """Return the messages with the results of an answer in one request, in the order of its calls."""
     rounds: list[ModelMessage] = []
     order: dict[str, int] = {}

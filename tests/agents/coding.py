@@ -22,7 +22,7 @@ from pydantic_ai import Agent
 
 import flue_py
 from flue_py.agents import Recorded
-from flue_py.agents.tools import FolderTools
+from flue_py.agents.repl import FolderTools
 from flue_py.db.files import Folder
 from flue_py.models import client_of
 from tests.agents.kills import attempt, state

@@ -21,7 +21,7 @@ from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.usage import RunUsage
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from flue_py.adapters.common import as_message, id_of, key_of, shown_groups
+from flue_py.adapters.common import as_message, id_of, key_of, restored_object, shown_groups, storable
 from flue_py.context.pipeline import Item
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry, NewEntry
@@ -827,23 +827,6 @@ def _texts(predicted: JsonObject, dumped: JsonObject) -> JsonObject:
                 texts[str(index)] = spaced
                 ours["args"] = theirs["args"]
     return texts
-
-
-def storable(value: JsonObject) -> JsonValue:
-    """Return JSON as it is stored: as text of JSON in ASCII if a string in it has characters that no store takes."""
-    text = json.dumps(value)
-    return text if "\\ud" in text or "\\u0000" in text else value
-
-
-def restored_object(value: JsonValue) -> JsonObject:
-    """Return the object that `storable` has made ready for a store. Raises `CorruptStore` if it is no such object."""
-    try:
-        read: JsonValue = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        read = None
-    if not isinstance(read, dict):
-        raise CorruptStore(f"the field {FIELD} is not what the adapter for pydantic-ai writes")
-    return read
 
 
 # Reading
