@@ -54,8 +54,17 @@ def calls(*answers: Any) -> FunctionModel:
 
 def look(order: int) -> str:
     if order == 13:
-        raise Lost
+        raise Lost("x" * 30_000)
     return f"order {order} was sent"
+
+
+def list_all() -> str:
+    return "\n".join(f"line {number}" for number in range(200))
+
+
+def returned(result: Any) -> list[Any]:
+    parts = [part for message in result.new_messages() for part in message.parts]
+    return [part.content for part in parts if part.part_kind == "tool-return"]
 
 
 class Noting(HarnessStore):
@@ -140,7 +149,7 @@ async def test_a_run_that_was_killed_goes_on_elsewhere_and_goes_with_its_convers
         assert effect == await ours.get_tool_effect(run_id="r", tool_call_id="call-0")
         session = await store.open_session("c")
         [link] = await session.tasks.links()
-        assert link.status == "failed"
+        assert (link.status, len(link.summary or "")) == ("failed", 2_000)
         await session.rewind(turns=1)
         history = await continue_run(ours, run_id="r")
         assert [message.kind for message in history] == ["request", "response", "request"]
@@ -167,17 +176,13 @@ async def test_a_search_reads_recorded_conversations_also_what_was_compacted_and
         for conversation_id in ("c", "other"):
             await agent.run(f"Where is the attic key of {conversation_id}?", conversation_id=conversation_id)
         session = await store.open_session("c")
-        await session.compact(mode="intent")
+        path = await session.get_active_path()
+        await session.append_compaction("Keys were sought.", first_kept_entry_id=path[-1].id, tokens_before=9)
         foreign = await store.create_session(key="foreign")
         await foreign.append_message({"role": "user", "content": "The attic."})
         await HarnessStore(store).put(b"attic")
         result = await agent.run("Search.", conversation_id="c")
-        [text] = [
-            part.content
-            for message in result.new_messages()
-            for part in message.parts
-            if part.part_kind == "tool-return"
-        ]
+        [text] = returned(result)
         assert "attic key of c" in text
         assert "It is in the attic." in text
         assert "other" not in text
@@ -228,12 +233,7 @@ async def test_a_long_result_is_put_aside_beside_the_conversation_and_read_back(
             capabilities=[Recorded(store), limits],
         )
         result = await agent.run("Go.", conversation_id="c", run_id="r")
-        stub, line = [
-            part.content
-            for message in result.all_messages()
-            for part in message.parts
-            if part.part_kind == "tool-return"
-        ]
+        stub, line = returned(result)
         assert "r/call-2.0" in stub
         assert len(stub) < 500
         assert "line 77" in line
@@ -243,10 +243,6 @@ async def test_a_long_result_is_put_aside_beside_the_conversation_and_read_back(
         await store.delete_session_tree(await store.open_session("c"))
         with pytest.raises(FileNotFoundError, match=r"'r/call-2\.0'"):
             await ours.read("r/call-2.0")
-
-
-def list_all() -> str:
-    return "\n".join(f"line {number}" for number in range(200))
 
 
 async def test_media_are_stored_once_and_named_where_they_are_missing(tmp_path: Path) -> None:
