@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from flue_py.core.entries import NewEntry
 from flue_py.core.json import decode_object
 from flue_py.core.usage import NO_USAGE, read_reported
-from flue_py.formats.claude_code import ClaudeCodeReader, looks_like_claude_code, usage_of
+from flue_py.formats import kit
+from flue_py.formats.claude_code import ClaudeCodeReader, looks_like_claude_code, translated_part, usage_of
 from flue_py.formats.kit import ParseReport, SessionPart
 from tests.formats.transcripts import CLAUDE, as_lines, facts_of, lines_of
 from tests.tables import inputs
@@ -136,6 +137,18 @@ def test_usage_in_the_engines_shape_reads_as_it_was_read(
 ) -> None:
     shaped = usage_of({**numbers, "cache_creation": lifetimes, **beside})
     assert shaped is None or shaped[1] == read_reported(shaped[0])
+
+
+@inputs(
+    ("part", "ours"),
+    [
+        ({"type": "redacted_thinking", "data": "x"}, kit.thought("", None, "x")),
+        ({"type": "image", "source": {"type": "url", "url": "u"}}, {"type": "image", "url": "u"}),
+        *((odd, {"type": "json", "value": odd}) for odd in (5, {"type": "thinking"}, {"type": "toolCall", "id": "a"})),
+    ],
+)
+def test_parts_are_those_of_the_api_and_values_that_are_none_are_kept(part: Any, ours: Any) -> None:
+    assert translated_part(part) == ours
 
 
 def test_rows_of_one_message_are_one_entry_with_the_last_usage_under_the_last_uuid() -> None:
