@@ -290,16 +290,8 @@ def test_a_file(name: str) -> None:
 
 def test_an_id_that_is_too_long_costs_its_row_and_not_the_file() -> None:
     longest, longer = "é" * (MAX_NAME_BYTES // 2), "é" * (MAX_NAME_BYTES // 2) + "x"
-    parsed = parse_pi(
-        as_lines(
-            [
-                HEADER,
-                {"type": "custom", "id": longest, "parentId": None},
-                {"type": "custom", "id": longer, "parentId": longest},
-                {"type": "custom", "id": "a", "parentId": longer},
-            ]
-        )
-    )
+    places = [(longest, None), (longer, longest), ("a", longer)]
+    parsed = parse_pi(as_lines([HEADER, *({"type": "custom", "id": name, "parentId": at} for name, at in places)]))
     assert [entry.id for entry in parsed.entries] == [longest, "a"]
     assert [note.line for note in parsed.report.skipped] == [3]
     for note in (*parsed.report.skipped, *parsed.report.repaired):
