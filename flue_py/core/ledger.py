@@ -47,24 +47,26 @@ session; or it has another budget of the same target, unit and period, or under 
 
 
 class BudgetRow(NamedTuple):
-    """A budget. ``reserved`` is the sum of its reservations of the state ``held``.
+    """A budget. ``reserved`` is the sum of its reservations of the state ``held``, ``held_seal`` that of their seals.
 
     ``period`` and its time zone ``tz`` are empty without one.
     """
 
     id: str
     scope: str
-    covers: str
+    covers: Covers
     session_id: str | None
-    unit: str
+    unit: Unit
     allowed: int
     spent: int
     reserved: int
     seeded: int
     created_at: int
     updated_at: int
-    period: str
+    period: BudgetPeriod | Literal[""]
     tz: str
+    held_seal: int = 0
+    seal: int = 0
 
     @property
     def target(self) -> tuple[str | None, ...]:
@@ -78,11 +80,12 @@ class ReservationRow(NamedTuple):
     reservation_id: str
     session_id: str | None
     amount: int
-    state: str
+    state: ReservationState
     used: int | None
     created_at: int
     expires_at: int
     settled_at: int | None
+    seal: int = 0
 
 
 class BudgetCopy(Frozen):

@@ -108,17 +108,16 @@ class StoreErasure(Scoped):
 
     async def _delete_trees(self, names: Sequence[str], scope: str | None, work: _Work) -> None:
         """Delete session trees. In an erasure, the entries that others see lose their texts first."""
-        delete = partial(self._backend.delete_tree, scope=scope, erased=work.needles, despite=work.despite)
+        erases, despite = work.needles is not None, work.despite
+        plan = partial(self._backend.plan_deletion, scope=scope, despite=despite, is_erasure=erases)
         if work.dry_run:
-            if names:
-                planned = await delete(names[0], dry_run=True, beside=names[1:])
-                await self._redact(planned.shared, work)
-                work.trees.append(planned)
+            work.trees.append(await plan(names))
+            await self._redact(work.trees[-1].shared, work)
             return
         for name in names:
-            if work.needles is not None:
-                await self._redact((await delete(name, dry_run=True)).shared, work)
-            work.trees.append(await delete(name))
+            if erases:
+                await self._redact((await plan([name])).shared, work)
+            work.trees.append(await self._backend.delete_tree(name, scope=scope, erased=work.needles, despite=despite))
 
     async def _redact(self, pairs: Iterable[tuple[str, str]], work: _Work) -> None:
         entries: dict[str, list[str]] = {}
