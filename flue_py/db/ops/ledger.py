@@ -718,7 +718,7 @@ def _in_ledger(tx: Transaction, new: ledger.NewBudget | ledger.Budget, scope: st
 
 
 def _as_of(tx: Transaction, stored: StoredBudget, now: int) -> ledger.Budget:
-    """Return a budget without what has expired, with the period that is running and what the ledger has of it."""
+    """Return a budget without reservations that have expired, and with the sum of the period that is running."""
     row, due = stored.row, sum(share.amount for share in stored.pending if share.expires_at <= now)
     budget = ledger.Budget(
         *row[:7], row.reserved - due, *row[8:11], period=row.period or None, tz=row.tz or None
@@ -904,7 +904,7 @@ def _grouped(rows: Iterable[WithShare]) -> Iterator[StoredBudget]:
 
 
 def _write_budget(tx: Transaction, stored: StoredBudget, row: ledger.BudgetRow) -> None:
-    """Write what changes of the row of a budget; ``stored`` has the reservations that are held then."""
+    """Write the row of a budget; ``stored`` has the reservations that are held then."""
     row = _sealed(tx.chain, stored.key, row, stored.pending)
     tx.run(SET_BUDGET, budget_key=stored.key, **{name: getattr(row, name) for name in _CHANGED})
 
@@ -1007,7 +1007,7 @@ def reserving(
 def _put_shares(
     tx: Transaction, stored: StoredBudget, changed: Iterable[ledger.ReservationRow], now: int, used: int = 0
 ) -> None:
-    """Write reservations of a budget, new ones or in another state, and what they make of it."""
+    """Write reservations of a budget, new ones or in another state, and its row."""
     shares = {share.reservation_id: share for share in stored.pending}
     sealed = [_sealed_share(tx.chain, stored.key, share) for share in changed]
     tx.insert(PUT_SHARE, [(stored.key, *share) for share in sealed])

@@ -46,7 +46,7 @@ _ADDED = {
     6: {"sessions": _HEAD, **dict.fromkeys(_SEALED, _SEAL)},
     7: dict.fromkeys(("budgets", "reservations"), _SEAL),
 }
-"""What a format has added to tables and indexes that were there."""
+"""The parts that a format has added to tables and indexes."""
 
 
 def check_file(path: Path, limits: Limits) -> None:
