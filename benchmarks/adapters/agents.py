@@ -3,7 +3,7 @@
     python -m benchmarks.adapters.agents [--short] [--rounds N] [--steps N]
 
 Each step is an answer of a scripted model that calls a tool, and the result of that. `SqliteStepStore` takes part if
-`pydantic-ai-harness` can be imported. CPU is that of the whole process, for one step; the file is what the whole run
+`pydantic-ai-harness` can be imported, and so does its `StepPersistence` with a `HarnessStore` ("kept"). CPU is that of the whole process, for one step; the file is what the whole run
 leaves. A ratio is taken inside a round and then the median; below 1 is less than theirs needs. A guarded run has each
 request made of its session by a `CompactionGuard`, which reads the context anew.
 """
@@ -55,6 +55,13 @@ async def run_of(agent: Agent[None, str], steps: int) -> dict[str, Cost]:
     return {"a step": Cost(cost.cpu / steps, cost.wall / steps)}
 
 
+async def saved(step_store: object, steps: int) -> dict[str, Cost]:
+    """Return the cost of a run whose steps the harness saves in a store."""
+    harness: Any = import_module(HARNESS)
+    await agent_of(1, [harness.StepPersistence(store=step_store)]).run("Warm up.", conversation_id="first")
+    return await run_of(agent_of(steps, [harness.StepPersistence(store=step_store)]), steps)
+
+
 async def measured(name: str, folder: Path, steps: int) -> dict[str, Cost]:
     path = folder / f"{name}.db"
     if name in ("recorded", "guarded"):
@@ -65,10 +72,11 @@ async def measured(name: str, folder: Path, steps: int) -> dict[str, Cost]:
             costs = await run_of(agent_of(steps, [Recorded(store, guard=guard)]), steps)
         return {**costs, "file, bytes": size_of(path)}
     if name == "harness":
-        harness: Any = import_module(HARNESS)
-        step_store = harness.SqliteStepStore(database=path)
-        await agent_of(1, [harness.StepPersistence(store=step_store)]).run("Warm up.", conversation_id="first")
-        costs = await run_of(agent_of(steps, [harness.StepPersistence(store=step_store)]), steps)
+        costs = await saved(import_module(HARNESS).SqliteStepStore(database=path), steps)
+        return {**costs, "file, bytes": size_of(path)}
+    if name == "kept":
+        async with flue_py.open(path) as store:
+            costs = await saved(import_module("flue_py.agents.stores").HarnessStore(store), steps)
         return {**costs, "file, bytes": size_of(path)}
     await agent_of(1, []).run("Warm up.")
     return await run_of(agent_of(steps, []), steps)
@@ -81,12 +89,12 @@ def main() -> None:
     steps, rounds = (3, 1) if options.short else (options.steps, options.rounds)
     theirs = {"bare": "bare"}
     if find_spec(HARNESS.partition(".")[0]) is not None:
-        theirs["harness"] = "harness"
+        theirs |= {"harness": "harness", "kept": "kept"}
     runs = in_turns(
         ["recorded", "guarded", *theirs], rounds, lambda name, folder: asyncio.run(measured(name, folder, steps))
     )
     print_ratios(runs, "recorded", theirs)
-    for name in ("recorded", "guarded"):
+    for name in (name for name in ("recorded", "guarded", "kept") if name in runs[0]):
         above = median(1_000 * (run[name]["a step"].cpu - run["bare"]["a step"].cpu) for run in runs)
         print(f"CPU of a step above bare, {name}: {above:.2f} ms, of {steps:,} steps")
 
