@@ -3,9 +3,9 @@
     python -m benchmarks.adapters.agents [--short] [--rounds N] [--steps N]
 
 Each step is an answer of a scripted model that calls a tool, and the result of that. `SqliteStepStore` takes part if
-`pydantic-ai-harness` can be imported, and so does its `StepPersistence` with a `HarnessStore` ("kept"). CPU is that of the whole process, for one step; the file is what the whole run
-leaves. A ratio is taken inside a round and then the median; below 1 is less than theirs needs. A guarded run has each
-request made of its session by a `CompactionGuard`, which reads the context anew.
+`pydantic-ai-harness` can be imported, and so does its `StepPersistence` with a `HarnessStore` ("kept"). CPU is that of
+the whole process, for one step; the file is what the whole run leaves. A ratio is taken inside a round and then the
+median; below 1 is less than theirs needs. A guarded run has each request made of its session by a `CompactionGuard`.
 """
 
 from __future__ import annotations
