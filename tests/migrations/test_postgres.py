@@ -433,7 +433,8 @@ async def test_a_timeout_while_another_makes_the_store_is_store_busy(
     async with making(url) as finish:
         await raises(StoreBusy, prepare(url, busy_timeout, **settings))
         await finish()
-        assert await prepare(url, busy_timeout, **settings) == CURRENT
+        # Without them: on a busy machine any statement may take longer.
+        assert await prepare(url) == CURRENT
 
 
 # -- older and newer ------------------------------------------------------------------------------------------------
