@@ -54,7 +54,7 @@ _TOKENS = {
 _SENT = frozenset({"text", "image", "document", "file", "search_result"})
 """The types of the parts of a tool's result. A list of other values is sent as JSON."""
 
-_SCREEN = re.compile(rb'\s*\[\s*\{\s*"ts"\s*:')
+_SCREEN_SIGN = re.compile(rb'\s*\[\s*\{\s*"ts"\s*:')
 _SHOWN = {"task": "user", "user_feedback": "user", "text": "assistant", "completion_result": "assistant",
           "followup": "assistant", "plan_mode_respond": "assistant"}  # fmt: skip
 """The rows of a screen that were said, and by whom."""
@@ -66,7 +66,7 @@ def looks_like_cline(head: bytes, path_name: str = "") -> bool:
     if name == HISTORY:
         return head.lstrip().startswith(b"[")
     if name == SCREEN:
-        return bool(_SCREEN.match(head)) and not exists(PurePath(path_name).with_name(HISTORY))
+        return bool(_SCREEN_SIGN.match(head)) and not exists(PurePath(path_name).with_name(HISTORY))
     return not name.endswith(_COMPACTED) and bool(_SIGN.match(head))
 
 
@@ -147,7 +147,8 @@ def _task(items: kit.Items, name: str, path: str, beside: JsonObject, notes: kit
     reading.unanswered([call for call in reading.calls if is_screen or call.get("cancelReason")])
     found = _FOLDER.search(message_text(items.items[0].value)) if items.items else None
     title, cwd = _first_line({"content": screen[0].get("text")}) if screen else "", found[1] if found else None
-    return reading.parsed(name, about.get("parentTaskId"), {"task": about}, title, about.get("workspace") or cwd)
+    parsed = reading.parsed(name, about.get("parentTaskId"), {"task": about}, title, about.get("workspace") or cwd)
+    return replace(parsed, stands_in=is_screen)
 
 
 def _first_line(message: JsonObject) -> str:
@@ -239,18 +240,23 @@ class _Reading(Struct):
 
     def _say(self, item: kit.Item, at_us: int | None) -> None:
         """Add a message, known by the messages before it and its words; with its tokens, by these as well."""
-        value, chain, numbers, usage = item.value, self.chain, dict[str, JsonValue](), None
+        value, chain, numbers, usage, shown = item.value, self.chain, dict[str, JsonValue](), None, None
         if value["role"] == "assistant":
-            metrics = fields_of(value.get("metrics"))
-            numbers = self._shown_call(at_us) or {**metrics, **fields_of(metrics.get("tokens")), "id": value.get("id")}
+            metrics, shown = fields_of(value.get("metrics")), self._shown_call(at_us)
+            numbers = shown or {**metrics, **fields_of(metrics.get("tokens")), "id": value.get("id")}
             usage = _counted(numbers, holds_cache=self.holds_cache)
         beside = without(value, "role", "content", "ts", "metrics")
         if wrapped := _WRAPPED.match(message_text(value)):
             beside["mode"] = wrapped[1]
         for message, extra in self._messages(value):
             words, call = without(message, "provider", "model"), (FORMAT, numbers.get("id"))
-            fields = {**beside, **extra}
-            name = chain.say(message, item, words=words, usage=usage, call=call, beside=fields, created_us=at_us)
+            named, fields = {**only(shown or {}, "provider", "model"), **message}, {**beside, **extra}
+            name = chain.say(named, item, words=words, usage=usage, call=call, beside=fields, created_us=at_us)
+            if shown is not None:
+                # The provider is part of a call's identity. The list may name one, where the screen alone would not.
+                entry, provider = chain.entries[-1], str(shown.get("provider", ""))
+                paid = tuple(replace(each, provider=provider) for each in entry.calls)
+                chain.entries[-1] = replace(entry, calls=paid)
             self.entries.setdefault(item.index, []).append(name)
             beside = {}
 

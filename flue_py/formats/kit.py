@@ -1019,8 +1019,9 @@ class SessionPart(Frozen):
     own replace. ``segment`` is the name of the file among several that have the session, one going on from another: ""
     for the first, and those of later ones sort behind it. ``name`` is the one that people gave the session, in a file
     beside this one. ``is_payer`` says that the session has its own file elsewhere, and has the bill of ``calls`` that
-    this one repeats, ``holds_back`` that messages of it may not be complete, and wait for a later import. ``report`` is
-    that of a file that is one document.
+    this one repeats, ``holds_back`` that messages of it may not be complete, and wait for a later import. ``stands_in``
+    says that a file with more of the session is lost: where that was imported, the session stays as it is. ``report``
+    is that of a file that is one document.
     """
 
     format: str
@@ -1047,6 +1048,7 @@ class SessionPart(Frozen):
     name: str | None = None
     is_payer: bool = False
     holds_back: bool = False
+    stands_in: bool = False
     report: ParseReport | None = None
 
     @property

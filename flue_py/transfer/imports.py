@@ -730,6 +730,8 @@ class _FileImport:
             self._source.fingerprints.pop(session_id, None)
         if await self._stays_deleted(session_id, part) or await self._is_elsewhere(session_id, part):
             return
+        if part.stands_in and await self._has_more(session_id):
+            return
         if part.is_rewritten:
             self._rewritten.add(session_id)
         target = await self._add(session_id, part)
@@ -770,6 +772,17 @@ class _FileImport:
             CallId(row.provider, row.call_id) for row in await self._store.backend.find_calls(session.info.scope, names)
         }
         self._repeated += [call for call, name in zip(part.calls, names, strict=True) if name not in paid]
+        return True
+
+    async def _has_more(self, session_id: str) -> bool:
+        """Return whether the session was imported from a file that says more than this one: it stays as it is."""
+        session = await self._store.get_session(session_id, scope=self._scope)
+        file = None if session is None else imported_in(session.info.metadata_text).get("file")
+        if session is None or file == self._path.name:
+            return False
+        self._notes.append(LineNote(0, f"the session was imported from {file}, which says more, and stays as it is"))
+        info = session.info
+        self._unchanged.append(SessionImport(info.id, False, 0, info.entry_count, info.leaf_id))
         return True
 
     async def _add(self, session_id: str, part: SessionPart) -> Target:

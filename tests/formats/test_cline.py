@@ -234,9 +234,14 @@ def test_deep_and_damaged_files_are_noted() -> None:
 
 
 async def test_files_beside_are_taken_for_no_session_but_the_screen_of_one_whose_list_is_lost(tmp_path: Path) -> None:
-    rows = [*SCREEN[:2], {"ts": 1200, "type": "ask", "ask": "tool", "text": "{}"}]
+    rows: list[Any] = [
+        SCREEN[0],
+        {**SCREEN[1], "modelInfo": MODEL},
+        {"ts": 1200, "type": "ask", "ask": "tool", "text": "{}"},
+    ]
     rows += [{"ts": 3600, "type": "say", "say": "text", "text": "Done."}, *SCREEN[2:]]
     path = task(tmp_path, "saoudrizwan.claude-dev", TASK, rows, task_metadata={"files_in_context": []})
+    document = path.read_bytes()
     names = [name for name in write(tmp_path, LAST)[0].parent.iterdir() if "messages" not in name.name]
     screen = path.with_name("ui_messages.json")
     async with flue_py.open(":memory:") as store:
@@ -255,6 +260,15 @@ async def test_files_beside_are_taken_for_no_session_but_the_screen_of_one_whose
         assert (usage.calls, usage.input, usage.cache_read, usage.cost) == (4, 400, 2400, 2)
         assert "is not there" in report.repaired[0].text
         assert not (await flue_py.import_file(store, screen)).changed
+        path.write_bytes(document)
+        assert (await flue_py.import_file(store, path)).call_conflicts == ()
+        path.unlink()
+        report = await flue_py.import_file(store, screen)
+        assert (report.changed, "stays as it is" in report.repaired[-1].text) == (False, True)
+        session, ledger = await store.find_session(session.id), await store.usage(group_by=("provider", "model"))
+        assert (len(await session.build_context()), (await store.verify()).problems) == (len(TASK), [])
+        paid = {tuple(each.group.values()): each.calls for each in ledger.rows}
+        assert (paid, ledger.total.cost) == ({("anthropic", "m"): 1, ("", ""): 3}, 2)
 
 
 def test_rows_that_say_the_same_get_their_ids_in_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
