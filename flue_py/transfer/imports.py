@@ -662,6 +662,7 @@ class _FileImport:
         self._notes: list[LineNote] = []
         self._paid: dict[str, tuple[str, ...]] = {}
         self._conflicts: list[CallDifference] = []
+        self._settled: set[tuple[str, str]] = set()
         self._rewritten: set[str] = set()
         self._payers: set[str] = set()
         self._unchanged: list[SessionImport] = []
@@ -734,6 +735,7 @@ class _FileImport:
             return
         if part.is_rewritten:
             self._rewritten.add(session_id)
+        await self._pay_more(session_id, part)
         target = await self._add(session_id, part)
         target.calls += part.calls
         if part.is_payer:
@@ -830,7 +832,7 @@ class _FileImport:
         target.parent = part.parent.session_id if part.parent else None
         target.added = len(first)
         target.note_oddities(oddities, first)
-        await self._note_conflicts(target, differing, first)
+        self._note_conflicts(differing)
         target.recorded = imported_in(session.info.metadata_text)
         self._targets[session.id] = target
         if len(entries) > most:
@@ -1023,25 +1025,37 @@ class _FileImport:
             is_last = start + most >= len(entries)
             reached = leaf if is_last else _last_among(leaves, some) or target.session.leaf_id
             added = await target.session.import_entries(some, leaf=reached)
-            await self._note_conflicts(target, added.call_conflicts, some)
+            self._note_conflicts(added.call_conflicts)
             target.note_oddities(added.oddities, some)
             target.added += len(some)
 
-    async def _note_conflicts(
-        self, target: Target, conflicts: Sequence[CallDifference], entries: Sequence[NewEntry]
-    ) -> None:
-        """Note calls that were paid before with other numbers, but take those that a task reports more of.
+    async def _pay_more(self, session_id: str, part: SessionPart) -> None:
+        """Book what the entries of a part report more of calls that the session above, or a task below, has paid.
 
-        Its file may repeat answers of the session that began it, in rows that were written when these were over.
+        The file of a task may repeat answers of the session that began it, in rows that were written when these were
+        over. This is done before the entries are stored: nothing would lead here again if an import died between. Two
+        look-ups, and one of the calls if there is such a session.
         """
-        payer = await self._store.get_session(target.parent) if conflicts and target.parent else None
-        if payer is None:
-            self._conflicts += conflicts
-            return
-        names = {(conflict.provider, conflict.call_id) for conflict in conflicts}
-        paid = ((call, entry.created_us) for entry in entries for call in entry.calls)
-        calls = [replace(call, at_us=at_us) for call, at_us in paid if (call.provider, call.call_id) in names]
-        self._conflicts += await book_calls(self._store, Target(payer, created=False, calls=calls))
+        near = await self._store.backend.match_session_ids(f"{session_id}:", _CHILDREN)
+        near += [part.parent.session_id] if part.parent else []
+        infos = await self._store.backend.get_sessions(near) if near else []
+        payers = {info.session_key: info.id for info in infos if info is not None}
+        paid = ((call, entry.created_us) for entry in part.entries for call in entry.calls if payers)
+        calls = {CallId(call.provider, call.call_id or ""): replace(call, at_us=at_us) for call, at_us in paid}
+        more: dict[str, list[PaidCall]] = {}
+        for row in await self._store.backend.find_calls(self._scope, [*calls]) if calls else ():
+            name = CallId(row.provider, row.call_id)
+            call = _grown(calls[name], row)
+            if row.session_key in payers and (call is None or call.replaces):
+                self._settled.add(name)
+                more.setdefault(payers[row.session_key], []).extend([] if call is None else [call])
+        for payer_id, grown in more.items():
+            payer = Target(await self._store.find_session(payer_id), created=False, calls=grown)
+            self._conflicts += await book_calls(self._store, payer)
+
+    def _note_conflicts(self, conflicts: Sequence[CallDifference]) -> None:
+        """Note calls that were paid before with other numbers, but those that the larger numbers have settled."""
+        self._conflicts += [each for each in conflicts if (each.provider, each.call_id) not in self._settled]
 
     async def finish(self) -> None:
         """Set titles and labels, remember how far the file was read, and link task sessions."""
