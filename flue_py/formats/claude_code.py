@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import JsonObject, JsonValue, NamedTuple
+from flue_py.core.json import JsonObject, JsonValue, NamedTuple, without
 from flue_py.core.kinds import COMPACTION, MESSAGE, message_text
 from flue_py.core.sessions import derived_id
 from flue_py.core.usage import SUMMED, PaidCall, ReportedUsage, UsageTotals, call_of, read_reported, usage_json
@@ -334,9 +334,9 @@ _STOP_REASONS = {
 _READ = frozenset({
     "input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation",
 })  # fmt: skip
-_TEXTS = {"text": ("text",), "thinking": ("thinking",), "toolCall": ("id", "name"), "image": (), "file": ()}
-"""The fields that parts of ours have, which are texts; and those that they may have."""
-_OTHER_TEXTS = ("thinkingSignature", "data", "mimeType", "url", "filename")
+_TEXTS = {"text": ("text",), "thinking": ("thinking",), "toolCall": ("id", "name")}
+"""The texts that parts of ours have; and a field that they need not have."""
+_OPTIONAL = {"thinking": "thinkingSignature", "toolCall": "arguments", "file": "filename"}
 _TERMS = frozenset({"service_tier", "server_tool_use", "inference_geo", "speed"})
 """Fields beside the numbers that read the same in either shape."""
 
@@ -351,12 +351,17 @@ def translated_part(part: JsonValue) -> JsonValue:
     if isinstance(part, str):
         return {"type": "text", "text": part}
     kind, ours = fields_of(part).get("type"), fields_of(part_from_block(part))
-    texts = _TEXTS.get(str(ours.get("type")))
+    our_kind = str(ours.get("type"))
+    optional = _OPTIONAL.get(our_kind, "")
+    if ours.get(optional) is None or (optional != "arguments" and not isinstance(ours[optional], str)):
+        ours = without(ours, optional)
+    texts = ("thinkingSignature",) if kind == "redacted_thinking" else _TEXTS.get(our_kind, ())
     # It may have the name of a part, and not the fields of one.
     is_whole = isinstance(kind, str) and kind not in ("toolCall", "file")
-    if texts is not None and is_whole:
-        is_whole = all(isinstance(ours.get(name), str) for name in texts)
-        is_whole = is_whole and all(isinstance(ours.get(name), (str, type(None))) for name in _OTHER_TEXTS)
+    is_whole = is_whole and all(isinstance(ours.get(name), str) for name in texts)
+    if our_kind in ("image", "file"):
+        media = (ours.get(name) for name in ("data", "mimeType", "url"))
+        is_whole = is_whole and all(isinstance(value, (str, type(None))) for value in media)
     return ours if is_whole else {"type": "json", "value": part}
 
 

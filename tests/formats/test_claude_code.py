@@ -144,6 +144,9 @@ def test_usage_in_the_engines_shape_reads_as_it_was_read(
     [
         ({"type": "redacted_thinking", "data": "x"}, kit.thought("", None, "x")),
         ({"type": "image", "source": {"type": "url", "url": "u"}}, {"type": "image", "url": "u"}),
+        ({"type": "tool_use", "id": "a", "name": "b"}, {"type": "toolCall", "id": "a", "name": "b"}),
+        *(({"type": "thinking", "thinking": "x", "signature": odd}, kit.thought("x")) for odd in (None, 5)),
+        *((same, same) for same in ({"type": "text", "text": "x", "data": {}}, {"type": "redacted", "data": 5})),
         *((odd, {"type": "json", "value": odd}) for odd in (5, {"type": "thinking"}, {"type": "toolCall", "id": "a"})),
     ],
 )
