@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from msgspec import Struct, ValidationError, convert, field, to_builtins
+from msgspec import Struct, convert, field, to_builtins
 from msgspec.structs import asdict, astuple, replace
 
 import flue_py
@@ -289,9 +289,10 @@ class Target(Struct):
 
     def take_names(self) -> None:
         """Take over the names that an import which died did not set."""
-        with suppress(ValidationError):
-            names = convert((self.recorded or {}).get("names", {}), Names)
-            self.title, self.auto_title, self.labels = names.title, names.auto_title, names.labels
+        names = fields_of((self.recorded or {}).get("names"))
+        self.title, self.auto_title = kit.one_text(names.get("title")), kit.one_text(names.get("autoTitle"))
+        labels = fields_of(names.get("labels")).items()
+        self.labels = {entry_id: label for entry_id, label in labels if label is None or isinstance(label, str)}
 
     async def remember(self, facts: JsonObject) -> None:
         """Note facts in the part of the metadata about the file."""
@@ -413,10 +414,7 @@ def metadata_with_names(part: SessionPart) -> str:
 
 def storable_entries(part: SessionPart, most: int, notes: list[LineNote]) -> Sequence[NewEntry]:
     """Return the entries of a part; one of more than ``most`` bytes is only said to be there."""
-    for entry in part.entries:
-        if 4 * (len(entry.payload) + len(entry.extra or "")) > most:
-            break
-    else:
+    if all(4 * (len(entry.payload) + len(entry.extra or "")) <= most for entry in part.entries):
         return part.entries
     entries = []
     for position, entry in enumerate(part.entries):
@@ -729,9 +727,8 @@ class _FileImport:
         session_id = str(part.session.id)
         if part.holds_back:
             self._source.fingerprints.pop(session_id, None)
-        if await self._stays_deleted(session_id, part) or await self._is_elsewhere(session_id, part):
-            return
-        if part.stands_in and await self._has_more(session_id):
+        has_more = part.stands_in and await self._has_more(session_id)
+        if has_more or await self._stays_deleted(session_id, part) or await self._is_elsewhere(session_id, part):
             return
         if part.is_rewritten:
             self._rewritten.add(session_id)
@@ -770,21 +767,18 @@ class _FileImport:
         if session is None or session.info.scope == self._scope:
             return False
         names = [CallId(call.provider, call.call_id or "") for call in part.calls]
-        paid = {
-            CallId(row.provider, row.call_id) for row in await self._store.backend.find_calls(session.info.scope, names)
-        }
+        rows = await self._store.backend.find_calls(session.info.scope, names)
+        paid = {CallId(row.provider, row.call_id) for row in rows}
         self._repeated += [call for call, name in zip(part.calls, names, strict=True) if name not in paid]
         return True
 
     async def _has_more(self, session_id: str) -> bool:
         """Return whether the session was imported from a file that says more than this one: it stays as it is."""
         session = await self._store.get_session(session_id, scope=self._scope)
-        file = None if session is None else imported_in(session.info.metadata_text).get("file")
-        if session is None or file == self._path.name:
+        if session is None or imported_in(session.info.metadata_text).get("file") == self._path.name:
             return False
-        self._notes.append(LineNote(0, f"the session was imported from {file}, which says more, and stays as it is"))
-        info = session.info
-        self._unchanged.append(SessionImport(info.id, False, 0, info.entry_count, info.leaf_id))
+        self._notes.append(LineNote(0, "the session was imported from a file that says more, and stays as it is"))
+        self._unchanged.append(SessionImport(session_id, False, 0, session.info.entry_count, session.leaf_id))
         return True
 
     async def _add(self, session_id: str, part: SessionPart) -> Target:
@@ -874,8 +868,7 @@ class _FileImport:
         if part.lost:
             part, follows = await self._reattach_lost(target, part)
         ids = [str(entry.id) for entry in part.entries]
-        for earlier in part.earlier.values():
-            ids += earlier
+        ids += [name for earlier in part.earlier.values() for name in earlier]
         taken = await self._store.backend.taken_entry_ids(session.id, ids)
         if ids:
             target.first_part = False
@@ -963,13 +956,8 @@ class _FileImport:
             calls = [replace(call, call_id=alone[0]) if alone else call for call in entry.calls]
             target.calls += [replace(call, replaces=self._paid[str(entry.id)]) for call in calls]
             line = part.lines[position] if position < len(part.lines) else 0
-            self._notes.append(
-                LineNote(
-                    line,
-                    f"the message {entry.id!r} was imported before it was complete, and the session has gone "
-                    "on since; it stays as it was",
-                )
-            )
+            text = f"the message {entry.id!r} was imported before it was complete, and the session has gone on since"
+            self._notes.append(LineNote(line, f"{text}; it stays as it was"))
             target.instead[str(entry.id)] = earlier[-1] if stored is not None else entry.parent_id
         return replaced
 
