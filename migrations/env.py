@@ -14,8 +14,8 @@ from alembic import context, util
 
 from flue_py.cli import DEFAULT_DATABASE
 from flue_py.db.migrate import migrate_with, named_dialect, transaction_on
-from flue_py.db.ops import documents, ledger
-from flue_py.db.ops.seals import Stated, all_anew, stated_keys
+from flue_py.db.ops import documents
+from flue_py.db.ops.seals import all_anew
 from flue_py.db.ops.verify import chain_anew
 from flue_py.db.schema import LOCK_STATEMENT, format_at, rename_unreleased, stamp_statements
 from flue_py.db.tables import metadata
@@ -26,15 +26,10 @@ if TYPE_CHECKING:
     from alembic.runtime.migration import MigrationContext, MigrationInfo
     from sqlalchemy import Connection
 
-    from flue_py.db.runner import Transaction
-
 config = context.config
 
 CHAINED = "0003"
 """The revision from which on digests cover their parents' and their fields, and sessions have heads and seals."""
-
-SEALED = "0004"
-"""The revision from which on budgets have seals."""
 
 
 def place() -> str:
@@ -107,20 +102,16 @@ def run_on(connection: Connection, schema: str | None) -> None:
     before = migration.get_current_revision() or ""
     with context.begin_transaction():
         context.run_migrations()
-        after = migration.get_current_revision() or ""
-        with transaction_on(connection) as tx:
-            if before < CHAINED <= after:
-                compute_digests(tx)
-            # Who opens a store with a key has to do that.
-            if before < SEALED <= after and stated_keys(tx) == Stated():
-                ledger.seal_budgets(tx)
+        if before < CHAINED <= (migration.get_current_revision() or ""):
+            compute_digests(connection)
 
 
-def compute_digests(tx: Transaction) -> None:
+def compute_digests(connection: Connection) -> None:
     """Check each entry by the digest of its payload, and compute the digests, heads and seals of today's format."""
-    chain_anew(tx, of_payloads=True)
-    all_anew(tx)
-    documents.seal_anew(tx)
+    with transaction_on(connection) as tx:
+        chain_anew(tx, of_payloads=True)
+        all_anew(tx)
+        documents.seal_anew(tx)
 
 
 def refuse_stamp(*, step: MigrationInfo, **_: object) -> None:

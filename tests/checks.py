@@ -14,7 +14,7 @@ from flue_py.core.ledger import LedgerQuery
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.core.usage import Paid
 from flue_py.db.backend import Backend
-from flue_py.db.ops import documents, ledger
+from flue_py.db.ops import documents
 from flue_py.db.ops.seals import all_anew
 from flue_py.db.sqlite.file import SqliteTransaction
 from tests.samples import StoreSnapshot, store_snapshot
@@ -28,7 +28,6 @@ def give_heads(path: Path) -> None:
         tx = SqliteTransaction(connection)
         all_anew(tx)
         documents.seal_anew(tx)
-        ledger.seal_budgets(tx)
 
 
 async def raises(

@@ -47,26 +47,24 @@ session; or it has another budget of the same target, unit and period, or under 
 
 
 class BudgetRow(NamedTuple):
-    """A budget. ``reserved`` is the sum of its reservations of the state ``held``, ``held_seal`` that of their seals.
+    """A budget. ``reserved`` is the sum of its reservations of the state ``held``.
 
     ``period`` and its time zone ``tz`` are empty without one.
     """
 
     id: str
     scope: str
-    covers: Covers
+    covers: str
     session_id: str | None
-    unit: Unit
+    unit: str
     allowed: int
     spent: int
     reserved: int
     seeded: int
     created_at: int
     updated_at: int
-    period: BudgetPeriod | Literal[""]
+    period: str
     tz: str
-    held_seal: int = 0
-    seal: int = 0
 
     @property
     def target(self) -> tuple[str | None, ...]:
@@ -80,12 +78,11 @@ class ReservationRow(NamedTuple):
     reservation_id: str
     session_id: str | None
     amount: int
-    state: ReservationState
+    state: str
     used: int | None
     created_at: int
     expires_at: int
     settled_at: int | None
-    seal: int = 0
 
 
 class BudgetCopy(Frozen):

@@ -183,9 +183,6 @@ class KeyedRunner(RunnerAround):
                 keys.chain(stated, self.location)
                 raise
         self._know(stated)
-        # A migration has not the key that budgets of an earlier format get their seals by.
-        if not keys.is_unchecked and await self._runner.read(lambda tx: bool(tx.rows(ops.seals.UNSEALED)), loose=True):
-            await self.write(ops.ledger.seal_budgets, repeatable=True)
 
     def _know(self, stated: Stated) -> None:
         self._runner.forget_states()
@@ -310,7 +307,6 @@ class KeyedRunner(RunnerAround):
                         tell(trees, max(total, trees))
             await parts.run(partial(ops.verify.rekey_payers, most=most))
             await parts.run(partial(ops.documents.rekey_documents, most=most))
-            await parts.run(partial(ops.ledger.rekey_budgets, most=most))
             await self._state(Stated(number))
         # Until here they say to who has read an entry before, and to a witness, what a digest was then.
         while await self.write(partial(ops.seals.drop_seams, count=most), repeatable=True):

@@ -194,17 +194,6 @@ def damaged_rows(session_id: object) -> CorruptStore:
     )
 
 
-UNSEALED_BUDGET = f"its row or one of a reservation in it is gone, or {MISMATCH.replace('digest', 'seal')}"
-
-
-def damaged_budget(budget_id: object) -> CorruptStore:
-    """Return the error for a budget of which a row is not as it was written, or a reservation that is held is gone."""
-    return CorruptStore(
-        f"budget {budget_id!r}: {UNSEALED_BUDGET}; verify() names every such budget: restore a backup, or delete it "
-        "and set it anew"
-    )
-
-
 def damaged_path(session_id: str, count: int, expected: int) -> CorruptStore:
     """Return the error for a path, or a part of it, that has not as many entries as its places say."""
     return CorruptStore(

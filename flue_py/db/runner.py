@@ -286,7 +286,7 @@ _NUMBERS = """
     active_at active_slot after_key allowed amount asks_links at before_us below budget_key cache_read_cost call_seal
     cache_read_tokens cache_write_1h_tokens cache_write_5m_tokens cache_write_cost cache_write_tokens calls
     changed_at chars completed completed_at cost count counted created_at depth doc due earlier_key entry_count
-    expires_at fork_depth from_depth from_us gap held_seal high input_cost input_tokens lane_id last_depth last_key
+    expires_at fork_depth freed from_depth from_us gap high input_cost input_tokens lane_id last_depth last_key
     last_number last_revision last_tree link_seal log_seal low low_depth mark_seal message_count newest now number
     ordinal other_depth other_lane output_cost output_tokens owner_key paid_calls paid_cost paid_tokens parent_key
     parent_lane place position reasoning_tokens reported reserved revision seal seeded session_key settled_at since

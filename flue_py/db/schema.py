@@ -56,7 +56,7 @@ FIRST_FORMAT = 4
 FIRST_CHAINED = 6
 """The first format with a chain of digests and heads of sessions."""
 
-FORMAT_VERSION = 7
+FORMAT_VERSION = 6
 """The stored format that this package reads and writes. Older ones are upgraded, newer ones refused."""
 
 
@@ -68,7 +68,7 @@ FORMAT_VERSION = 7
 
 Dialect: TypeAlias = Literal["sqlite", "postgresql"]
 
-REVISIONS = {FIRST_FORMAT: "0001", 5: "0002", 6: "0003", 7: "0004"}
+REVISIONS = {FIRST_FORMAT: "0001", 5: "0002", 6: "0003"}
 """The alembic revision that leads to each format."""
 
 HEAD = REVISIONS[FORMAT_VERSION]

@@ -419,6 +419,7 @@ INSERT_MARK = Insert("marks", ledger.MarkRow)
 INSERT_CALL: Insert[Row] = Insert("ledger", ledger.CallRow, UNLESS_THERE, first="tree_id")
 INSERT_PAYER: Insert[Row] = Insert("ledger_sessions", ledger.Payer, UNLESS_THERE, first="tree_id")
 INSERT_BUDGET: Insert[Row] = Insert("budgets", ledger.BudgetRow, first="budget_key")
+INSERT_RESERVATION: Insert[Row] = Insert("reservations", ledger.ReservationRow, first="budget_key")
 
 # What stays of a document under a name that is there already: when it was made. Each change of it is later than the one
 # before, whatever the clock says.

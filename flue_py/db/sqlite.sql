@@ -33,8 +33,6 @@ CREATE TABLE budgets (
     updated_at BIGINT NOT NULL,
     period TEXT DEFAULT '' NOT NULL,
     tz TEXT DEFAULT '' NOT NULL,
-    held_seal BIGINT DEFAULT 0 NOT NULL,
-    seal BIGINT DEFAULT 0 NOT NULL,
     CONSTRAINT pk_budgets PRIMARY KEY (budget_key),
     CONSTRAINT ck_budgets_covers CHECK (covers IN ('session', 'tasks', 'scope')),
     CONSTRAINT ck_budgets_unit CHECK (unit IN ('tokens', 'picodollars')),
@@ -277,7 +275,6 @@ CREATE TABLE reservations (
     created_at BIGINT NOT NULL,
     expires_at BIGINT NOT NULL,
     settled_at BIGINT,
-    seal BIGINT DEFAULT 0 NOT NULL,
     CONSTRAINT pk_reservations PRIMARY KEY (reservation_id, budget_key),
     CONSTRAINT ck_reservations_state CHECK (state IN ('held', 'committed', 'released', 'expired')),
     CONSTRAINT fk_reservations_budget_key FOREIGN KEY(budget_key) REFERENCES budgets (budget_key) ON DELETE CASCADE
@@ -329,5 +326,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
 
-INSERT INTO alembic_version (version_num) VALUES ('0004');
+INSERT INTO alembic_version (version_num) VALUES ('0003');
 

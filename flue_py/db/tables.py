@@ -65,8 +65,8 @@ TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 
 # Columns that earlier formats did not have, and what they are in older rows.
 _ADDED = {
-    **dict.fromkeys((*PAID_COLUMNS, "active_at", "active_slot", "reported", "unknown"), "0"),
-    **dict.fromkeys((*SEALS, "held_seal", "seal", "gap"), "0"),
+    **dict.fromkeys((*PAID_COLUMNS, "active_at", "active_slot", "reported", "unknown", "seal", "gap"), "0"),
+    **dict.fromkeys(SEALS, "0"),
     **dict.fromkeys(("period", "tz", "head"), "''"),
 }
 

@@ -108,16 +108,17 @@ class StoreErasure(Scoped):
 
     async def _delete_trees(self, names: Sequence[str], scope: str | None, work: _Work) -> None:
         """Delete session trees. In an erasure, the entries that others see lose their texts first."""
-        erases, despite = work.needles is not None, work.despite
-        plan = partial(self._backend.plan_deletion, scope=scope, despite=despite, is_erasure=erases)
+        delete = partial(self._backend.delete_tree, scope=scope, erased=work.needles, despite=work.despite)
         if work.dry_run:
-            work.trees.append(await plan(names))
-            await self._redact(work.trees[-1].shared, work)
+            if names:
+                planned = await delete(names[0], dry_run=True, beside=names[1:])
+                await self._redact(planned.shared, work)
+                work.trees.append(planned)
             return
         for name in names:
-            if erases:
-                await self._redact((await plan([name])).shared, work)
-            work.trees.append(await self._backend.delete_tree(name, scope=scope, erased=work.needles, despite=despite))
+            if work.needles is not None:
+                await self._redact((await delete(name, dry_run=True)).shared, work)
+            work.trees.append(await delete(name))
 
     async def _redact(self, pairs: Iterable[tuple[str, str]], work: _Work) -> None:
         entries: dict[str, list[str]] = {}

@@ -168,11 +168,10 @@ async def delete_all(
 ) -> Receipt:
     """Delete sessions, each with its task sessions in a transaction of its own, or only say which would go."""
     names, seen = [checked_session(session_id) for session_id in session_ids], checked_seen(**options)
-    despite = checked_ids(despite_holds)
+    delete = partial(store.backend.delete_tree, scope=store.scope, expected=seen, despite=checked_ids(despite_holds))
     if dry_run:
-        trees = [await store.backend.plan_deletion(names, store.scope, seen, despite=despite)]
+        trees = [await delete(names[0], dry_run=True, beside=names[1:])] if names else []
     else:
-        delete = partial(store.backend.delete_tree, scope=store.scope, expected=seen, despite=despite)
         trees = [await delete(name) for name in names]
     return receipt_of(trees, now_us(), dry_run=dry_run)
 

@@ -76,13 +76,13 @@ def add_money_and_edits(path: Path) -> None:
         for number in range(60):
             unit = ("tokens", "picodollars")[number % 2]
             connection.execute(
-                "INSERT INTO budgets VALUES (?, ?, ?, 'scope', NULL, ?, 5000, 107, 30, 100, ?, 9, '', '', 0, 0)",
+                "INSERT INTO budgets VALUES (?, ?, ?, 'scope', NULL, ?, 5000, 107, 30, 100, ?, 9, '', '')",
                 (number + 1, f"budget-{number}", f"scope {number}", unit, number),
             )
             reservations = [("held", 30, None), ("committed", 5, 7), ("released", 9, None), ("expired", 4, None)]
             for state, amount, used in reservations:
                 row = (f"{state}-{number}", number + 1, None, amount, state, used, 1, 90, None if used is None else 3)
-                connection.execute("INSERT INTO reservations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0)", row)
+                connection.execute("INSERT INTO reservations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
         for number in range(40):
             body = f"{number}: é {noise(number, 50 + 150 * number)}"
             kind, scope = ("memory", "file")[number % 4 == 0], ("", "a scope")[number % 2]

@@ -68,14 +68,6 @@ async def unstamped(read: Coroutine[Any, Any, PathRead]) -> PathRead:
     return replace(await read, stamp=None)
 
 
-async def spending(backend: Backend) -> tuple[object, ...]:
-    """Return the budgets of a store, what is held of them, by whom, and when they came to an amount."""
-    budgets = await backend.list_budgets(scope=None, after=None, limit=100)
-    held = [amount for budget in budgets for amount in await backend.held_amounts(budget.id)]
-    reservations = [await backend.get_reservation(amount.reservation_id) for amount in held]
-    return budgets, held, reservations, await backend.budgets_reached([(budget.id, 20) for budget in budgets])
-
-
 Read = Callable[[], Coroutine[Any, Any, object]]
 
 
@@ -104,7 +96,6 @@ def reads(backend: Backend, session_ids: list[str]) -> dict[tuple[str, str], Rea
         "list": lambda: backend.list_sessions(scope=None, kind=None, limit=100, cursor=None),
         "by key": lambda: backend.get_session_by_key("root", ""),
         "ledger": lambda: backend.read_ledger(LedgerQuery(group_by=("session", "model"))),
-        "spending": lambda: spending(backend),
         "documents": lambda: backend.read_documents(DocumentFilter("memory"), None, 100),
         "search": lambda: Store(backend).search("answer", scope=None),
     }

@@ -14,23 +14,23 @@ from tests.effort import first
 from tests.sources import START_US, counted_sources
 from tests.store.edits import Edit, FileRows, Read, Rows, answer_of, is_refused, make, ran, reads
 
-OFF_PATH = {"marks", "entry costs", "log", "changes", "search"}
+LOG = {"log", "changes", "search"}
+OFF_PATH = {"tree", "marks", "entry costs", *LOG}
 UNSEEN: dict[str, set[str]] = {
     "entries": {*OFF_PATH, "usage"},  # what is not on the path of a session, and sums, which verify() makes anew
     "lanes": OFF_PATH,
     "task_links": {"parents", "budgets"},  # a link that is gone is seen where the parent is read
+    "budgets": {"budgets"},  # which whoever may write may set
+    "reservations": {"budgets"},
     "sessions": {"by key", "marks", "list"},  # who has a key
 }
 """What no digest covers, by table, and the reads whose answers change with it."""
 
-CREATOR = {"path", "context", "turns", "tree", *OFF_PATH}
+CREATOR = {"path", "context", "turns", *OFF_PATH}
 """A copy gives entries to sessions of other keys: no digest covers which session made an entry."""
 
 PLACE = {None, "tree_id", "lane_id", "depth", "session_key", "revision"}
 """Edits after which an entry that is on no path is where nobody looks. Others of an entry change its sums alone."""
-
-TARGET = {"session_id", "scope", "covers", "delete"}
-"""Edits after which a budget is gone, or another one's: nothing says that there was one."""
 
 GONE = {"id", "trashed_at", "delete"}
 """Edits after which a session is not there any more: only a witness knows that it was."""
@@ -42,8 +42,6 @@ def is_unseen(rows: Rows, edit: Edit, name: str, session_id: str) -> bool:
         return name == "usage"
     if name in UNSEEN.get(edit.table, ()):
         return True
-    if edit.table == "budgets":
-        return (edit.column or edit.kind) in TARGET and name in ("budgets", "spending")
     # Links and budgets name a session by its key: one of another key is seen where that session is read.
     if (edit.table, edit.column) == ("sessions", "session_key") and name in UNSEEN["task_links"]:
         return True

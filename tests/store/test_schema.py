@@ -282,12 +282,12 @@ async def test_another_program_reads_beside_a_store_that_is_open(path: Path) -> 
         "INSERT INTO task_links (parent_key, position, task_id, child_id) VALUES (999, 0, 't', 'c')",
         "INSERT INTO ledger SELECT * FROM ledger",
         "INSERT INTO session_edits (session_key, revision, what, at) VALUES (999, 1, 'title', 0)",
-        "INSERT INTO budgets VALUES (1, 'b', '', 'scope', 'x', 'tokens', 1, 0, 0, 0, 0, 0, '', '', 0, 0)",
-        "INSERT INTO budgets VALUES (1, 'b', '', 'other', NULL, 'tokens', 1, 0, 0, 0, 0, 0, '', '', 0, 0)",
-        "INSERT INTO budgets VALUES (1, 'b', '', 'scope', NULL, 'dollars', 1, 0, 0, 0, 0, 0, '', '', 0, 0)",
-        "INSERT INTO budgets VALUES (1, 'b', '', 'scope', NULL, 'tokens', 1, 0, 0, 0, 0, 0, 'year', 'UTC', 0, 0)",
-        "INSERT INTO budgets VALUES (1, 'b', '', 'scope', NULL, 'tokens', 1, 0, 0, 0, 0, 0, 'day', '', 0, 0)",
-        "INSERT INTO reservations VALUES ('r', 999, NULL, 1, 'held', NULL, 0, 0, NULL, 0)",
+        "INSERT INTO budgets VALUES (1, 'b', '', 'scope', 'x', 'tokens', 1, 0, 0, 0, 0, 0, '', '')",
+        "INSERT INTO budgets VALUES (1, 'b', '', 'other', NULL, 'tokens', 1, 0, 0, 0, 0, 0, '', '')",
+        "INSERT INTO budgets VALUES (1, 'b', '', 'scope', NULL, 'dollars', 1, 0, 0, 0, 0, 0, '', '')",
+        "INSERT INTO budgets VALUES (1, 'b', '', 'scope', NULL, 'tokens', 1, 0, 0, 0, 0, 0, 'year', 'UTC')",
+        "INSERT INTO budgets VALUES (1, 'b', '', 'scope', NULL, 'tokens', 1, 0, 0, 0, 0, 0, 'day', '')",
+        "INSERT INTO reservations VALUES ('r', 999, NULL, 1, 'held', NULL, 0, 0, NULL)",
     ],
 )
 def test_a_row_that_would_break_the_format_is_refused(store: Store, sql: str) -> None:

@@ -116,7 +116,7 @@ def adopt_session(tx: Transaction, sources: Sources, session_id: str, scope: str
     tx.run(UPDATE_SCOPE, session_key=state.key, scope=scope)
     renew_heads(tx, [state.key])
     change_calls(tx, [state.key], lambda: tx.run(ledger.MOVE_CALLS, session_key=state.key, scope=scope))
-    ledger.move_budgets(tx, state.id, scope)
+    tx.run(ledger.MOVE_BUDGETS, id=session_id, scope=scope)
     write_edits(tx, sources, base.read_state(tx, session_id), [], sessions.Note())
     return require_session(tx, session_id)
 
@@ -565,7 +565,7 @@ class _Batch:
             case ForkSession(at=at, new=new, scope=scope, idempotency_key=key, drawn_id=drawn):
                 return written(tx, plan_fork(tx, sources, session, at, new, expected, key, scope, drawn))
             case DeleteTree(scope=scope):
-                return delete.delete_tree(tx, sources, session, scope, expected)
+                return delete.delete_tree(tx, sources, session, scope, expected, dry_run=False)
         return FUNCTIONS[type(operation)](tx, sources, operation)
 
     def _compared(self, operation: OnSession) -> Outcome:

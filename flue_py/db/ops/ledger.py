@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date
 from functools import lru_cache, partial
-from itertools import chain, groupby
-from operator import attrgetter, itemgetter
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from flue_py.core import ledger, usage
-from flue_py.core.chain import Chain
 from flue_py.core.context import EntryCost
 from flue_py.core.json import Frozen
 from flue_py.core.sessions import DocumentName, above_prefix, all_meant, deletion_of, is_storable
@@ -23,29 +18,12 @@ from flue_py.core.usage import CallDifference, Paid, PaidCall
 from flue_py.db import sql
 from flue_py.db.ops import documents
 from flue_py.db.ops.base import held_by, read_state, retracted_ids, write_state
-from flue_py.db.ops.seals import (
-    change_calls,
-    check_calls,
-    check_heads,
-    paying,
-    renew_heads,
-    seal_calls,
-    seal_sum,
-    with_calls,
-)
+from flue_py.db.ops.seals import change_calls, check_calls, check_heads, paying, renew_heads, seal_calls, with_calls
 from flue_py.db.ops.sessions import locate, require_session
-from flue_py.db.payloads import damaged_budget
-from flue_py.db.runner import Insert, Nothing, Row, SessionState, Sources, Statement, Transaction
+from flue_py.db.runner import Nothing, Row, SessionState, Sources, Statement, Transaction
 from flue_py.db.schema import all_tokens
-from flue_py.db.sql import call_columns, columns, keyed, statement
-from flue_py.errors import (
-    BudgetNotFound,
-    CallConflict,
-    CorruptStore,
-    InvalidArgument,
-    ReservationNotFound,
-    SessionNotFound,
-)
+from flue_py.db.sql import call_columns, keyed, statement
+from flue_py.errors import BudgetNotFound, CallConflict, InvalidArgument, ReservationNotFound, SessionNotFound
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The statements of the ledger: rows in, and sums out.
@@ -467,71 +445,40 @@ def _group_value(name: ledger.Dimension, value: int | str | None) -> str | date 
 # The statements on budgets and reservations.
 
 
-class StoredBudget(Frozen):
-    """A budget as it is stored, with its reservations that are held, or all of them."""
-
-    key: int
-    row: ledger.BudgetRow
-    shares: Sequence[ledger.ReservationRow]
-
-    @property
-    def pending(self) -> list[ledger.ReservationRow]:
-        """Its reservations that are held."""
-        return [share for share in self.shares if share.state == "held"]
-
-    def is_sealed(self, chain: Chain) -> bool:
-        """Return whether it and these reservations are as they were written, and none that is held is gone."""
-        if not _has_seal(chain, self.key, self.row) or not has_seals(chain, self.key, self.shares):
-            return False
-        return self.row.held_seal == seal_sum(share.seal for share in self.pending) or not chain.checks
-
-    def sealed(self, chain: Chain) -> StoredBudget:
-        """Return it with the seals that its rows have to have. O(its reservations)."""
-        shares = [_sealed_share(chain, self.key, share) for share in self.shares]
-        return StoredBudget(self.key, _sealed(chain, self.key, self.row, shares), shares)
+def _budget(row: Row) -> tuple[int, ledger.Budget]:
+    *columns, budget_key = row
+    return budget_key, ledger.Budget(*columns)
 
 
-def _has_seal(chain: Chain, key: int, row: ledger.BudgetRow) -> bool:
-    return chain.has_seal(row.seal, "budgets", (key, *row[:-1]))
+def _reached(row: Row) -> tuple[tuple[str, int], ledger.Reached]:
+    budget_id, amount, *columns = row
+    return (budget_id, amount), ledger.Reached(*columns)
 
 
-def has_seals(chain: Chain, key: int, shares: Iterable[ledger.ReservationRow]) -> bool:
-    """Return whether reservations of a budget have their seals."""
-    return all(chain.has_seal(share.seal, "reservations", (share[0], key, *share[1:-1])) for share in shares)
+class StoredShare(Frozen):
+    """The share of a reservation in one budget, with the reservation's own columns, and the budget's spending."""
+
+    budget_key: int
+    budget_id: str
+    unit: ledger.Unit
+    period: str
+    amount: int
+    state: ledger.ReservationState
+    used: int | None
+    session_id: str
+    created_at: int
+    expires_at: int
+    settled_at: int | None
+    spent: int
 
 
-def _sealed(chain: Chain, key: int, row: ledger.BudgetRow, shares: Iterable[ledger.ReservationRow]) -> ledger.BudgetRow:
-    held_seal = seal_sum(share.seal for share in shares if share.state == "held")
-    return row._replace(held_seal=held_seal, seal=chain.seal("budgets", (key, *row[:-2], held_seal)))
-
-
-def _sealed_share(chain: Chain, key: int, share: ledger.ReservationRow) -> ledger.ReservationRow:
-    return share._replace(seal=chain.seal("reservations", (share[0], key, *share[1:-1])))
-
-
-WithShare: TypeAlias = tuple[int, ledger.BudgetRow, ledger.ReservationRow | None]
-"""A budget by its key, with a reservation of it, or with none."""
-
-
-def _with_share(row: Row) -> WithShare:
-    key, budget, share = row[0], row[1:_SHARE_AT], row[_SHARE_AT:]
-    return key, ledger.BudgetRow._make(budget), None if share[0] is None else ledger.ReservationRow._make(share)
-
-
-_SHARE_AT = 1 + len(ledger.BudgetRow._fields)
-_SHARE = columns("r", ledger.ReservationRow._fields)
-_WITH_SHARES = (
-    f"SELECT b.budget_key, {columns('b', ledger.BudgetRow._fields)}, {_SHARE} FROM budgets b"
-    " LEFT JOIN reservations r ON r.budget_key = b.budget_key"
+_DUE = (
+    "CAST((SELECT COALESCE(SUM(r.amount), 0) FROM reservations r WHERE r.budget_key = b.budget_key"
+    " AND r.state = 'held' AND r.expires_at <= :now) AS BIGINT)"
 )
-_OF_KEYS = f" WHERE b.budget_key {sql.IN_KEYS} ORDER BY b.budget_key, r.created_at, r.reservation_id"
-WITH_HELD = statement(_with_share)(f"{_WITH_SHARES} AND r.state = 'held'{_OF_KEYS}")
-WITH_ALL = statement(_with_share)(f"{_WITH_SHARES}{_OF_KEYS}")
-ALL_BUDGETS = statement(_with_share)(f"{_WITH_SHARES} ORDER BY b.budget_key")
-# In the order in which they were booked.
-WITH_COMMITTED = statement(_with_share)(
-    f"{_WITH_SHARES} AND r.state = 'committed' WHERE b.id {sql.IN_IDS}"
-    " ORDER BY b.budget_key, r.settled_at, r.reservation_id"
+_COLUMNS = (
+    f"b.id, b.scope, b.covers, b.session_id, b.unit, b.allowed, b.spent, b.reserved - {_DUE}, b.seeded,"
+    " b.created_at, b.updated_at, NULLIF(b.period, ''), NULLIF(b.tz, ''), b.budget_key"
 )
 
 BUDGET_KEY = statement(tuple[int])("SELECT b.budget_key FROM budgets b WHERE b.id = :id")
@@ -556,32 +503,69 @@ COVERING = statement(tuple[int])(
 LOCK_BUDGETS = statement(tuple[int])(
     f"SELECT b.budget_key FROM budgets b WHERE b.budget_key {sql.IN_KEYS} ORDER BY b.budget_key FOR UPDATE"
 )
-BUDGETS_IN_SCOPES = statement(tuple[int])(
-    "SELECT b.budget_key FROM budgets b WHERE b.budget_key > :budget_key AND b.scope >= :first AND b.scope <= :last"
+BUDGETS_BY_KEY = statement(_budget)(
+    f"SELECT {_COLUMNS} FROM budgets b WHERE b.budget_key {sql.IN_KEYS} ORDER BY b.budget_key"
+)
+BUDGETS_IN_SCOPES = statement(_budget)(
+    f"SELECT {_COLUMNS} FROM budgets b WHERE b.budget_key > :budget_key AND b.scope >= :first AND b.scope <= :last"
     " ORDER BY b.budget_key LIMIT :count"
 )
-BUDGETS_AFTER = statement(tuple[int])(
-    "SELECT b.budget_key FROM budgets b WHERE b.budget_key > :after_key ORDER BY b.budget_key LIMIT :count"
-)
 BUDGETS_OF_SESSIONS = statement(tuple[int])(f"SELECT b.budget_key FROM budgets b WHERE b.session_id {sql.IN_IDS}")
+MOVE_BUDGETS = statement(Nothing)("UPDATE budgets SET scope = :scope WHERE session_id = :id")
 BUDGETS_OF_SCOPE = statement(tuple[int])("SELECT b.budget_key FROM budgets b WHERE b.scope = :scope")
 DELETE_BUDGETS = statement(Nothing)(f"DELETE FROM budgets WHERE budget_key {sql.IN_KEYS}")
 
-# Not all columns, since SQLite writes the indexes of every column that an UPDATE names.
-_CHANGED = ("allowed", "tz", "spent", "reserved", "updated_at", "held_seal", "seal")
-SET_BUDGET = statement(Nothing)(
-    f"UPDATE budgets SET {', '.join(f'{name} = :{name}' for name in _CHANGED)} WHERE budget_key = :budget_key"
+SET_ALLOWED = statement(Nothing)(
+    "UPDATE budgets SET allowed = :allowed, tz = :tz, updated_at = :now WHERE budget_key = :budget_key"
 )
-PUT_SHARE: Insert[Row] = Insert(
-    "reservations",
-    ledger.ReservationRow,
-    " ON CONFLICT (reservation_id, budget_key) DO UPDATE SET "
-    + ", ".join(f"{name} = excluded.{name}" for name in ("state", "used", "expires_at", "settled_at", "seal")),
-    first="budget_key",
+SET_ASIDE = statement(Nothing)(
+    "UPDATE budgets SET reserved = reserved + :amount - :due, updated_at = :now WHERE budget_key = :budget_key"
+)
+BOOK = statement(Nothing)(
+    "UPDATE budgets SET spent = spent + :used, reserved = reserved - :freed, updated_at = :now"
+    " WHERE budget_key = :budget_key"
 )
 
-SHARES = statement(keyed(int, ledger.ReservationRow._make))(
-    f"SELECT r.budget_key, {_SHARE} FROM reservations r WHERE r.reservation_id = :reservation_id ORDER BY r.budget_key"
+IS_RESERVED = statement(tuple[int])("SELECT 1 FROM reservations r WHERE r.reservation_id = :reservation_id LIMIT 1")
+SHARES = statement(StoredShare)(
+    "SELECT r.budget_key, b.id, b.unit, b.period, r.amount, r.state, r.used, r.session_id, r.created_at, r.expires_at,"
+    " r.settled_at, b.spent FROM reservations r JOIN budgets b ON b.budget_key = r.budget_key"
+    " WHERE r.reservation_id = :reservation_id ORDER BY r.budget_key"
+)
+EXPIRE = statement(Nothing)(
+    "UPDATE reservations SET state = 'expired', settled_at = :now WHERE budget_key = :budget_key AND state = 'held'"
+    " AND expires_at <= :now"
+)
+DUE = statement(tuple[int, int])(
+    "SELECT CAST(COALESCE(SUM(r.amount), 0) AS BIGINT), COUNT(*) FROM reservations r WHERE r.budget_key = :budget_key"
+    " AND r.state = 'held' AND r.expires_at <= :now"
+)
+SETTLE = statement(Nothing)(
+    "UPDATE reservations SET state = :state, used = :used, settled_at = :now"
+    " WHERE reservation_id = :reservation_id AND budget_key = :budget_key"
+)
+PROLONG = statement(Nothing)(
+    "UPDATE reservations SET expires_at = :expires_at WHERE reservation_id = :reservation_id AND state = 'held'"
+)
+HELD = statement(ledger.HeldAmount)(
+    "SELECT r.reservation_id, r.session_id, r.amount, r.created_at, r.expires_at FROM reservations r"
+    " WHERE r.budget_key = :budget_key AND r.state = 'held' AND r.expires_at > :now"
+    " ORDER BY r.expires_at, r.reservation_id"
+)
+
+# The calls with which budgets came to amounts, of those that were booked, one after the other: pairs of a budget and an
+# amount, and what it began with where that is the amount or more. All in one go through the reservations.
+REACHED = statement(_reached)(
+    f"WITH asked AS (SELECT {sql.FIRST_OF_PAIR} AS id, CAST({sql.SECOND_OF_PAIR} AS BIGINT) AS amount"
+    f"  FROM {sql.PAIRS}),"
+    " booked AS (SELECT b.id, r.settled_at, r.session_id, r.used, CAST(b.seeded + SUM(r.used)"
+    "   OVER (PARTITION BY b.id ORDER BY r.settled_at, r.reservation_id) AS BIGINT) AS spent"
+    "  FROM budgets b JOIN reservations r ON r.budget_key = b.budget_key"
+    "  WHERE r.state = 'committed' AND b.id IN (SELECT a.id FROM asked a))"
+    " SELECT a.id, a.amount, k.settled_at, k.session_id, k.spent FROM asked a JOIN booked k ON k.id = a.id"
+    "  WHERE k.spent >= a.amount AND k.spent - k.used < a.amount"
+    " UNION ALL SELECT a.id, a.amount, b.created_at, NULL, b.seeded FROM asked a JOIN budgets b ON b.id = a.id"
+    "  WHERE b.seeded >= a.amount"
 )
 
 # Each sum comes as two, of the high and the low halves of its numbers: one could leave 64 bits.
@@ -612,11 +596,21 @@ CALLS_IN_TIME = {
 
 # -- copies ----------------------------------------------------------------------------------------------------------
 
-BUDGETS_BY_ID = statement(keyed(int, ledger.BudgetRow._make))(
-    f"SELECT b.budget_key, {columns('b', ledger.BudgetRow._fields)} FROM budgets b WHERE b.id {sql.IN_IDS}"
+_BUDGET_ROW = "b.budget_key, " + ", ".join(f"b.{name}" for name in ledger.BudgetRow._fields)
+_WHOLE = statement(keyed(int, ledger.BudgetRow._make))
+WHOLE_BUDGETS = _WHOLE(
+    f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.budget_key > :after_key ORDER BY b.budget_key LIMIT :count"
 )
+WHOLE_BUDGET = _WHOLE(f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.budget_key = :budget_key")
+BUDGETS_BY_ID = _WHOLE(f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.id {sql.IN_IDS}")
 SESSIONS_BY_ID = statement(tuple[int, str, str])(
     f"SELECT s.session_key, s.id, s.scope FROM sessions s WHERE s.id {sql.IN_IDS} AND s.trashed_at IS NULL"
+)
+RESERVATIONS_OF = statement(keyed(int, ledger.ReservationRow._make))(
+    "SELECT r.budget_key, "
+    + ", ".join(f"r.{name}" for name in ledger.ReservationRow._fields)
+    + f" FROM reservations r WHERE r.budget_key {sql.IN_KEYS}"
+    " ORDER BY r.budget_key, r.created_at, r.reservation_id"
 )
 REPLACE_BUDGET = statement(Nothing)(
     "UPDATE budgets SET "
@@ -630,8 +624,7 @@ DELETE_RESERVATIONS = statement(Nothing)("DELETE FROM reservations WHERE budget_
 # Budgets on a database: the row of a budget is the lock that reservations in it take, in order of key.
 #
 # Whoever changes a budget locks its row before reading it. Reservations that have expired are left out wherever a
-# budget is read, and are taken out of its row by the next reservation. The row has a seal, which covers the sum of the
-# seals of the reservations that are held: so none of them can be changed or left out unseen.
+# budget is read, and are taken out of its row by the next reservation.
 
 _ID_ATTEMPTS = 1_000
 
@@ -640,18 +633,17 @@ _ID_ATTEMPTS = 1_000
 
 def set_budget(tx: Transaction, sources: Sources, new: ledger.NewBudget) -> ledger.Budget:
     """Make a budget, or change the one of the same target, unit and period (see `Backend.set_budget`)."""
-    scope, session_id = new.scope, None
+    scope = new.scope
     if new.session_id is not None:
         # Locked, so that it is not deleted meanwhile.
-        state = read_state(tx, new.session_id)
-        scope, session_id = state.scope, state.id
+        scope = read_state(tx, new.session_id).scope
     now = sources.now_us()
     period = new.period or ""
-    key = key_of_target(tx, new.session_id, new.covers, scope, new.unit, period)
-    if key is not None:
+    existing = key_of_target(tx, new.session_id, new.covers, scope, new.unit, period)
+    if existing is not None:
+        key = existing
         lock_budgets(tx, [key])
-        for stored in stored_budgets(tx, [key]):
-            _write_budget(tx, stored, stored.row._replace(allowed=new.allowed, tz=new.tz, updated_at=now))
+        tx.run(SET_ALLOWED, allowed=new.allowed, tz=new.tz, now=now, budget_key=key)
     else:
         spent = _in_ledger(tx, new, scope) if new.spent == "ledger" else new.spent
         if spent > usage.MAX_AMOUNT:
@@ -661,7 +653,7 @@ def set_budget(tx: Transaction, sources: Sources, new: ledger.NewBudget) -> ledg
             id=_free_id(sources, lambda drawn: _key_of(tx, drawn) is not None),
             scope=scope,
             covers=new.covers,
-            session_id=session_id,
+            session_id=new.session_id,
             unit=new.unit,
             allowed=new.allowed,
             spent=spent,
@@ -672,8 +664,8 @@ def set_budget(tx: Transaction, sources: Sources, new: ledger.NewBudget) -> ledg
             period=period,
             tz=new.tz,
         )
-        tx.insert(sql.INSERT_BUDGET, [(key, *_sealed(tx.chain, key, row, ()))])
-    (budget,) = _budgets(tx, [key], now)
+        tx.insert(sql.INSERT_BUDGET, [(key, *row)])
+    ((_, budget),) = _budgets(tx, [key], now)
     return budget
 
 
@@ -717,12 +709,9 @@ def _in_ledger(tx: Transaction, new: ledger.NewBudget | ledger.Budget, scope: st
     return int((high << 32) + low)
 
 
-def _as_of(tx: Transaction, stored: StoredBudget, now: int) -> ledger.Budget:
-    """Return a budget without reservations that have expired, and with the sum of the period that is running."""
-    row, due = stored.row, sum(share.amount for share in stored.pending if share.expires_at <= now)
-    budget = ledger.Budget(
-        *row[:7], row.reserved - due, *row[8:11], period=row.period or None, tz=row.tz or None
-    ).as_of(now)
+def _as_of(tx: Transaction, budget: ledger.Budget, now: int) -> ledger.Budget:
+    """Return a budget with the period that is running and what the ledger has of it; without one as it is."""
+    budget = budget.as_of(now)
     if budget.began_us is None:
         return budget
     return replace(
@@ -733,7 +722,8 @@ def _as_of(tx: Transaction, stored: StoredBudget, now: int) -> ledger.Budget:
 def get_budget(tx: Transaction, sources: Sources, budget_id: str) -> ledger.Budget | None:
     """Return a budget, or None (see `Backend.get_budget`)."""
     key = _key_of(tx, budget_id)
-    return next(iter(() if key is None else _budgets(tx, [key], sources.now_us())), None)
+    budgets = [] if key is None else _budgets(tx, [key], sources.now_us())
+    return next((budget for _, budget in budgets), None)
 
 
 def _key_of(tx: Transaction, budget_id: str) -> int | None:
@@ -757,15 +747,16 @@ def list_budgets(
     first, last = (scope_prefix, above_prefix(scope_prefix)) if scope is None else (scope, scope)
     if not first.startswith(scope_prefix):
         return []
-    keys = [key for (key,) in tx.rows(BUDGETS_IN_SCOPES, budget_key=beyond, first=first, last=last, count=limit)]
-    return _budgets(tx, keys, sources.now_us())
+    now = sources.now_us()
+    rows = list(tx.rows(BUDGETS_IN_SCOPES, budget_key=beyond, first=first, last=last, now=now, count=limit))
+    return [_as_of(tx, budget, now) for _, budget in rows]
 
 
 def covering_budgets(
     tx: Transaction, sources: Sources, session_id: str, *, by_ledger: bool = False
 ) -> list[ledger.Budget]:
     """Return the budgets that cover a session (see `Backend.covering_budgets`)."""
-    budgets = _budgets(tx, _covering_keys(tx, session_id), sources.now_us())
+    budgets = [budget for _, budget in _budgets(tx, _covering_keys(tx, session_id), sources.now_us())]
     if not by_ledger:
         return budgets
     return [each if each.period else replace(each, spent=_in_ledger(tx, each, each.scope)) for each in budgets]
@@ -778,43 +769,15 @@ def _covering_keys(tx: Transaction, session_id: str) -> list[int]:
 
 def held_amounts(tx: Transaction, sources: Sources, budget_id: str) -> list[ledger.HeldAmount]:
     """Return the amounts held of a budget (see `Backend.held_amounts`)."""
-    now, stored = sources.now_us(), stored_budgets(tx, [_require_key(tx, budget_id)])
-    shares = [share for budget in stored for share in budget.shares if share.expires_at > now]
-    shares.sort(key=attrgetter("expires_at", "reservation_id"))
-    return [
-        ledger.HeldAmount(share[0], share.session_id or "", share.amount, share.created_at, share.expires_at)
-        for share in shares
-    ]
+    key = _require_key(tx, budget_id)
+    return list(tx.rows(HELD, budget_key=key, now=sources.now_us()))
 
 
 def budgets_reached(tx: Transaction, pairs: Sequence[tuple[str, int]]) -> list[ledger.Reached | None]:
     """Return when budgets had spent amounts (see `Backend.budgets_reached`). One statement."""
-    amounts, reached = defaultdict[str, set[int]](set), dict[tuple[str, int], ledger.Reached]()
-    for budget_id, amount in pairs:
-        if is_storable(budget_id):
-            amounts[budget_id].add(amount)
-    with closing(tx.pages(WITH_COMMITTED, ids=json.dumps([*amounts]))) as pages:
-        for stored in _grouped(chain.from_iterable(pages)):
-            budget_id = stored.row.id
-            for amount, call in _reached(tx.chain, stored, amounts[budget_id]):
-                reached[budget_id, amount] = call
+    storable = [pair for pair in pairs if is_storable(pair[0])]
+    reached = dict(tx.rows(REACHED, ids=json.dumps(storable)))
     return [reached.get(pair) for pair in pairs]
-
-
-def _reached(chain: Chain, stored: StoredBudget, amounts: Collection[int]) -> Iterator[tuple[int, ledger.Reached]]:
-    """Yield the amounts that a budget with its committed reservations came to, each with the call that did it."""
-    key, row, shares = stored.key, stored.row, stored.shares
-    if not _has_seal(chain, key, row) or not has_seals(chain, key, shares):
-        raise damaged_budget(row.id)
-    spent = row.seeded
-    yield from ((amount, ledger.Reached(row.created_at, None, spent)) for amount in amounts if amount <= spent)
-    for share in shares:
-        before, spent = spent, spent + (share.used or 0)
-        call = ledger.Reached(share.settled_at or 0, share.session_id, spent)
-        yield from ((amount, call) for amount in amounts if before < amount <= spent)
-    # With a period, the ledger says what was spent.
-    if spent != row.spent and not row.period and chain.checks:
-        raise damaged_budget(row.id)
 
 
 def reached_in_period(tx: Transaction, budget: ledger.Budget, amount: int) -> ledger.Reached | None:
@@ -841,11 +804,10 @@ def deleting(sources: Sources, budget_id: str) -> Callable[[Transaction], ledger
         key = _key_of(tx, budget_id)
         if key is not None:
             lock_budgets(tx, [key])
-            now = sources.now_us()
-            # One that is damaged can be deleted.
-            for stored in read_budgets(tx, [key]):
+            budgets = _budgets(tx, [key], sources.now_us())
+            if budgets:
                 tx.run(DELETE_BUDGETS, keys=json.dumps([key]))
-                deleted = _as_of(tx, stored, now)
+                ((_, deleted),) = budgets
         if deleted is None:
             raise BudgetNotFound(budget_id)
         return deleted
@@ -875,95 +837,10 @@ def lock_budgets(tx: Transaction, keys: Collection[int]) -> None:
         tx.rows(LOCK_BUDGETS, keys=json.dumps(sorted(keys)))
 
 
-def _budgets(tx: Transaction, keys: Collection[int], now: int) -> list[ledger.Budget]:
-    """Return budgets in the order of their keys, as of a moment. Those that are gone are left out."""
-    return [_as_of(tx, stored, now) for stored in stored_budgets(tx, keys)]
-
-
-def stored_budgets(
-    tx: Transaction, keys: Collection[int], shares: Statement[WithShare] = WITH_HELD
-) -> list[StoredBudget]:
-    """Return budgets in the order of their keys, without those that are gone. Raises `CorruptStore`."""
-    budgets = read_budgets(tx, keys, shares)
-    for stored in budgets:
-        if not stored.is_sealed(tx.chain):
-            raise damaged_budget(stored.row.id)
-    return budgets
-
-
-def read_budgets(
-    tx: Transaction, keys: Collection[int], shares: Statement[WithShare] = WITH_HELD
-) -> list[StoredBudget]:
-    """Return the same, as they are stored."""
-    return list(_grouped(tx.rows(shares, keys=json.dumps(sorted(keys))))) if keys else []
-
-
-def _grouped(rows: Iterable[WithShare]) -> Iterator[StoredBudget]:
-    for (key, row), group in groupby(rows, key=itemgetter(0, 1)):
-        yield StoredBudget(key, row, [share for *_, share in group if share is not None])
-
-
-def _write_budget(tx: Transaction, stored: StoredBudget, row: ledger.BudgetRow) -> None:
-    """Write the row of a budget; ``stored`` has the reservations that are held then."""
-    row = _sealed(tx.chain, stored.key, row, stored.pending)
-    tx.run(SET_BUDGET, budget_key=stored.key, **{name: getattr(row, name) for name in _CHANGED})
-
-
-def move_budgets(tx: Transaction, session_id: str, scope: str) -> None:
-    """Give the budgets of a session to another scope."""
-    keys = [key for (key,) in tx.rows(BUDGETS_OF_SESSIONS, ids=json.dumps([session_id]))]
-    lock_budgets(tx, keys)
-    for stored in stored_budgets(tx, keys):
-        row = _sealed(tx.chain, stored.key, stored.row._replace(scope=scope), stored.pending)
-        tx.run(REPLACE_BUDGET, **row._asdict())
-
-
-# -- their seals, made anew -------------------------------------------------------------------------------------------
-
-HAVE_SEALS = statement(Nothing)("DELETE FROM flue_store WHERE name = 'unsealed'")
-SET_SEALS = statement(Nothing)("UPDATE budgets SET held_seal = :held_seal, seal = :seal WHERE budget_key = :budget_key")
-SET_SHARE_SEAL = statement(Nothing)(
-    "UPDATE reservations SET seal = :seal WHERE reservation_id = :reservation_id AND budget_key = :budget_key"
-)
-_PAGE = 200
-
-
-def all_budgets(tx: Transaction) -> Iterator[StoredBudget]:
-    """Yield all budgets with all their reservations, as they are stored."""
-    with closing(tx.pages(ALL_BUDGETS)) as pages:
-        yield from _grouped(chain.from_iterable(pages))
-
-
-def keys_after(tx: Transaction, key: int | None, count: int) -> list[int]:
-    """Return the keys of some budgets, in order, behind one."""
-    after = -1 if key is None else key
-    return [next_key for (next_key,) in tx.rows(BUDGETS_AFTER, after_key=after, count=count)]
-
-
-def seal_budgets(tx: Transaction) -> None:
-    """Seal all budgets as they are. O(reservations), those of a page of budgets in memory."""
-    last = None
-    while keys := keys_after(tx, last, _PAGE):
-        _set_seals(tx, read_budgets(tx, keys, WITH_ALL))
-        last = keys[-1]
-    tx.run(HAVE_SEALS)
-
-
-def rekey_budgets(tx: Transaction, place: int | None, *, most: int) -> tuple[int | None, int]:
-    """Seal budgets behind a key with the new key of the store, but those without their seals. O(reservations)."""
-    keys = keys_after(tx, place, most)
-    lock_budgets(tx, keys)
-    _set_seals(tx, [stored for stored in read_budgets(tx, keys, WITH_ALL) if stored.is_sealed(tx.chain)])
-    return keys[-1] if len(keys) == most else None, 0
-
-
-def _set_seals(tx: Transaction, budgets: Iterable[StoredBudget]) -> None:
-    for budget in budgets:
-        stored = budget.sealed(tx.chain)
-        key, row = stored.key, stored.row
-        tx.run(SET_SEALS, budget_key=key, held_seal=row.held_seal, seal=row.seal)
-        shares = [{"reservation_id": share[0], "budget_key": key, "seal": share.seal} for share in stored.shares]
-        tx.run_many(SET_SHARE_SEAL, shares)
+def _budgets(tx: Transaction, keys: Collection[int], now: int) -> list[tuple[int, ledger.Budget]]:
+    """Return budgets by key, in order of it, as of a moment. Those that are gone are left out."""
+    rows = list(tx.rows(BUDGETS_BY_KEY, keys=json.dumps(list(keys)), now=now)) if keys else []
+    return [(key, _as_of(tx, budget, now)) for key, budget in rows]
 
 
 # -- reservations -----------------------------------------------------------------------------------------------------
@@ -983,19 +860,18 @@ def reserving(
         keys = _covering_keys(tx, session_id)
         lock_budgets(tx, keys)
         now = sources.now_us()
-        budgets = stored_budgets(tx, keys)
-        for budget in [_as_of(tx, stored, now) for stored in budgets]:
+        budgets = _budgets(tx, keys, now)
+        for _, budget in budgets:
             ledger.check_room(budget, amounts, session_id)
         new_id = _free_id(sources, partial(_is_reserved, tx))
         expires = now + ttl_us
         shares = []
-        for stored in budgets:
-            row, due = stored.row, [share for share in stored.pending if share.expires_at <= now]
-            amount = amounts.of(row.unit) or 0
-            shares.append(ledger.Share(row.id, row.unit, amount, "held", None))
-            expired = [share._replace(state="expired", settled_at=now) for share in due]
-            new = ledger.ReservationRow(new_id, str(session_id), amount, "held", None, now, expires, None)
-            _put_shares(tx, stored, [*expired, new], now)
+        for key, budget in budgets:
+            amount = amounts.of(budget.unit) or 0
+            shares.append(ledger.Share(budget.id, budget.unit, amount, "held", None))
+            _set_aside(tx, key, amount, now)
+            row = ledger.ReservationRow(new_id, session_id, amount, "held", None, now, expires, None)
+            tx.insert(sql.INSERT_RESERVATION, [(key, *row)])
         reservation = ledger.reservation_of(
             new_id, str(session_id), shares, created_us=now, expires_us=expires, settled_us=None, now_us=now
         )
@@ -1004,54 +880,42 @@ def reserving(
     return reserve
 
 
-def _put_shares(
-    tx: Transaction, stored: StoredBudget, changed: Iterable[ledger.ReservationRow], now: int, used: int = 0
-) -> None:
-    """Write reservations of a budget, new ones or in another state, and its row."""
-    shares = {share.reservation_id: share for share in stored.pending}
-    sealed = [_sealed_share(tx.chain, stored.key, share) for share in changed]
-    tx.insert(PUT_SHARE, [(stored.key, *share) for share in sealed])
-    shares.update((share.reservation_id, share) for share in sealed)
-    after = replace(stored, shares=[*shares.values()])
-    reserved = sum(share.amount for share in after.pending)
-    row = stored.row._replace(spent=stored.row.spent + used, reserved=reserved, updated_at=now)
-    _write_budget(tx, after, row)
+def _set_aside(tx: Transaction, key: int, amount: int, now: int) -> None:
+    where = {"budget_key": key, "now": now}
+    due, expired = tx.first(DUE, **where) or (0, 0)
+    if expired:
+        tx.run(EXPIRE, **where)
+    tx.run(SET_ASIDE, **where, amount=amount, due=due)
 
 
 def _is_reserved(tx: Transaction, reservation_id: str) -> bool:
-    return tx.first(SHARES, reservation_id=reservation_id) is not None
+    return tx.first(IS_RESERVED, reservation_id=reservation_id) is not None
 
 
-class _Reserved:
+class _Stored:
     """A reservation as it is stored, with its budgets locked where it is to be changed."""
 
     def __init__(self, tx: Transaction, reservation_id: str, now: int, *, locked: bool = True) -> None:
-        rows = dict(tx.rows(SHARES, reservation_id=reservation_id)) if is_storable(reservation_id) else {}
+        rows = tx.rows(SHARES, reservation_id=reservation_id) if is_storable(reservation_id) else ()
         if rows and locked and not tx.is_alone:
-            lock_budgets(tx, rows)
-            rows = dict(tx.rows(SHARES, reservation_id=reservation_id))
+            lock_budgets(tx, [row.budget_key for row in rows])
+            rows = tx.rows(SHARES, reservation_id=reservation_id)
         if not rows:
             raise ReservationNotFound(reservation_id)
-        budgets = stored_budgets(tx, rows)
         self.now = now
         self.id = reservation_id
-        self.parts = [(stored, rows[stored.key]) for stored in budgets]
-        for stored, row in self.parts:
-            if not has_seals(tx.chain, stored.key, [row]):
-                raise damaged_budget(stored.row.id)
-        if len(budgets) < len(rows):
-            raise CorruptStore(f"reservation {reservation_id!r}: a budget of it is gone; restore a backup")
-        self.shares = [
-            ledger.Share(stored.row.id, stored.row.unit, row.amount, row.state, row.used) for stored, row in self.parts
-        ]
-        self._first = self.parts[0][1]
+        self.keys = [row.budget_key for row in rows]
+        self.shares = [ledger.Share(row.budget_id, row.unit, row.amount, row.state, row.used) for row in rows]
+        # With a period, the ledger says what was spent.
+        self.spent = [None if row.period else row.spent for row in rows]
+        self._first = rows[0]
         self.expires_us = self._first.expires_at
 
     @property
     def reservation(self) -> ledger.Reservation:
         return ledger.reservation_of(
             self.id,
-            self._first.session_id or "",
+            self._first.session_id,
             self.shares,
             created_us=self._first.created_at,
             expires_us=self.expires_us,
@@ -1059,19 +923,20 @@ class _Reserved:
             now_us=self.now,
         )
 
-    def settle(self, tx: Transaction, state: ledger.ReservationState, used: ledger.Amounts | None) -> None:
+    def settle(self, tx: Transaction, state: str, used: ledger.Amounts | None) -> None:
         """Settle every share: book the use, and give back the rest."""
-        for (stored, row), share in zip(self.parts, self.shares, strict=True):
+        for key, share, spent in zip(self.keys, self.shares, self.spent, strict=True):
             booked = None if used is None else ledger.used_of(share, used)
-            settled = row._replace(state=state, used=booked, settled_at=self.now)
-            # With a period, the ledger says what was spent.
-            _put_shares(tx, stored, [settled], self.now, 0 if stored.row.period else booked or 0)
+            freed = share.amount if share.state == "held" else 0
+            where = {"budget_key": key, "now": self.now}
+            tx.run(BOOK, **where, used=0 if spent is None else booked or 0, freed=freed)
+            tx.run(SETTLE, **where, reservation_id=self.id, state=state, used=booked)
 
 
 def get_reservation(tx: Transaction, sources: Sources, reservation_id: str) -> ledger.Reservation | None:
     """Return a reservation as it stands, or None (see `Backend.get_reservation`)."""
     try:
-        return _Reserved(tx, reservation_id, sources.now_us(), locked=False).reservation
+        return _Stored(tx, reservation_id, sources.now_us(), locked=False).reservation
     except ReservationNotFound:
         return None
 
@@ -1080,14 +945,14 @@ def commit_reservation(
     tx: Transaction, sources: Sources, reservation_id: str, used: ledger.Amounts
 ) -> ledger.Reservation:
     """Book the use of a call (see `Backend.commit_reservation`)."""
-    stored = _Reserved(tx, reservation_id, sources.now_us())
+    stored = _Stored(tx, reservation_id, sources.now_us())
     if ledger.is_retry(stored.reservation, stored.shares, used):
         return stored.reservation
-    for (budget, _), share in zip(stored.parts, stored.shares, strict=True):
-        if not budget.row.period:
-            ledger.check_booked(share.budget_id, budget.row.spent + ledger.used_of(share, used))
+    for share, spent in zip(stored.shares, stored.spent, strict=True):
+        if spent is not None:
+            ledger.check_booked(share.budget_id, spent + ledger.used_of(share, used))
     stored.settle(tx, "committed", used)
-    return _Reserved(tx, reservation_id, stored.now).reservation
+    return _Stored(tx, reservation_id, stored.now).reservation
 
 
 def releasing(sources: Sources, reservation_id: str) -> Callable[[Transaction], ledger.Reservation]:
@@ -1097,26 +962,27 @@ def releasing(sources: Sources, reservation_id: str) -> Callable[[Transaction], 
     def release(tx: Transaction) -> ledger.Reservation:
         """Give back the amount of a reservation. Raises `ReservationSettled` where it holds nothing any more."""
         nonlocal has_run
-        stored = _Reserved(tx, reservation_id, sources.now_us())
+        stored = _Stored(tx, reservation_id, sources.now_us())
         if has_run and stored.reservation.state == "released":
             return stored.reservation
         ledger.check_held(stored.reservation, "released")
         stored.settle(tx, "released", None)
         has_run = True
-        return _Reserved(tx, reservation_id, stored.now).reservation
+        return _Stored(tx, reservation_id, stored.now).reservation
 
     return release
 
 
 def prolong_reservation(tx: Transaction, sources: Sources, reservation_id: str, ttl_us: int) -> ledger.Reservation:
     """Hold a reservation for longer (see `Backend.prolong_reservation`)."""
-    stored = _Reserved(tx, reservation_id, sources.now_us())
+    stored = _Stored(tx, reservation_id, sources.now_us())
     ledger.check_held(stored.reservation, "prolonged")
     expires = max(stored.expires_us, stored.now + ttl_us)
-    for budget, share in stored.parts:
-        # It has changed, and those who have a copy of it should know.
-        _put_shares(tx, budget, [share._replace(expires_at=expires)], stored.now)
-    return _Reserved(tx, reservation_id, stored.now).reservation
+    tx.run(PROLONG, reservation_id=reservation_id, expires_at=expires)
+    for key in stored.keys:
+        # Its budget has changed, and those who have a copy of it should know.
+        tx.run(BOOK, budget_key=key, now=stored.now, used=0, freed=0)
+    return _Stored(tx, reservation_id, stored.now).reservation
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -181,9 +181,6 @@ DROP_SEAMS = statement(Nothing)(
 )
 
 
-UNSEALED = statement(tuple[int])("SELECT value FROM flue_store WHERE name = 'unsealed'")
-
-
 def stated_keys(tx: Transaction) -> Stated:
     """Return what a store states."""
     return Stated(**dict(tx.rows(STATED)))
@@ -334,8 +331,8 @@ def _has_seal(chain: Chain, row: Sealed, above: int = 0) -> bool:
     return chain.has_seal(row.seal, _KEYS[type(row)][0], row[:-1], above)
 
 
-def seal_sum(seals: Iterable[int]) -> int:
-    """Return the sum of seals, as signed 64 bits."""
+def _sum(seals: Iterable[int]) -> int:
+    """Return a sum as signed 64 bits."""
     return (sum(seals) + 2**63) % 2**64 - 2**63
 
 
@@ -419,7 +416,7 @@ def _checked(tx: Transaction, session_id: str, rows: Sequence[SealedRow], seal: 
 
 
 def _are_sealed(chain: Chain, rows: Sequence[Sealed], seal: int) -> bool:
-    return all(_has_seal(chain, row) for row in rows) and seal_sum(row.seal for row in rows) == seal
+    return all(_has_seal(chain, row) for row in rows) and _sum(row.seal for row in rows) == seal
 
 
 def put_mark(tx: Transaction, state: SessionState, row: MarkRow) -> None:
@@ -427,7 +424,7 @@ def put_mark(tx: Transaction, state: SessionState, row: MarkRow) -> None:
     drop_mark(tx, state, row.entry_id, row.kind)
     row = sealed(tx.chain, row)
     tx.insert(sql.INSERT_MARK, [row])
-    state.mark_seal = seal_sum((state.mark_seal, row.seal))
+    state.mark_seal = _sum((state.mark_seal, row.seal))
 
 
 def drop_mark(tx: Transaction, state: SessionState, entry_id: str, kind: str) -> bool:
@@ -437,7 +434,7 @@ def drop_mark(tx: Transaction, state: SessionState, entry_id: str, kind: str) ->
     if row is None:
         return False
     tx.run(DROP_MARK, **where)
-    state.mark_seal = seal_sum((state.mark_seal, -row.seal))
+    state.mark_seal = _sum((state.mark_seal, -row.seal))
     return True
 
 
@@ -449,7 +446,7 @@ def put_link(tx: Transaction, state: SessionState, row: LinkRow) -> None:
     before = tx.first(LINK, parent_key=row.parent_key, position=row.position)
     row = sealed(tx.chain, row)
     tx.insert(PUT_LINK, [row])
-    state.link_seal = seal_sum((state.link_seal, row.seal, 0 if before is None else -before.seal))
+    state.link_seal = _sum((state.link_seal, row.seal, 0 if before is None else -before.seal))
 
 
 # -- calls ------------------------------------------------------------------------------------------------------------
@@ -488,7 +485,7 @@ def with_calls(
         return _sums_of_calls(tx, tx.chain, [state.key])[state.key]
     seals = [state.call_seal, *(_of_call(tx.chain, state.tree_id, call) for call in new)]
     seals += [-_of_call(tx.chain, state.tree_id, call) for call in replaced]
-    return seal_sum(seals if payer is None else [*seals, _of_payer(tx.chain, state.tree_id, payer)])
+    return _sum(seals if payer is None else [*seals, _of_payer(tx.chain, state.tree_id, payer)])
 
 
 def _of_call(chain: Chain, tree_id: int, call: CallRow) -> int:
@@ -508,7 +505,7 @@ def _sums_of_calls(tx: Transaction, chain: Chain, keys: Collection[int]) -> dict
     for page in tx.pages(CALLS_OF, **where):
         for tree_id, call in page:
             sums[call.session_key] += _of_call(chain, tree_id, call)
-    return {key: seal_sum([seal]) for key, seal in sums.items()}
+    return {key: _sum([seal]) for key, seal in sums.items()}
 
 
 def without_calls(tx: Transaction, keys: Collection[int]) -> dict[int, str]:
@@ -578,7 +575,7 @@ def _seal_rows(tx: Transaction, keys: Collection[int]) -> None:
         marks, links = [sealed(tx.chain, mark) for mark in marks], [sealed(tx.chain, link) for link in links]
         for each in (*rows, *marks, *links):
             tx.run(SET_SEALS[type(each)], **each._asdict())
-        sums = {"mark_seal": seal_sum(row.seal for row in marks), "link_seal": seal_sum(row.seal for row in links)}
+        sums = {"mark_seal": _sum(row.seal for row in marks), "link_seal": _sum(row.seal for row in links)}
         tx.run(SET_SESSION_SEALS, session_key=key, log_seal=above, **sums)
 
 

@@ -49,7 +49,6 @@ from flue_py.db.ops.base import read_epoch
 from flue_py.db.ops.documents import check_holds
 from flue_py.db.ops.ledger import NOBODY, delete_session_budgets, key_of_target, lock_budgets, name_calls, renew_sums
 from flue_py.db.ops.seals import (
-    TREES,
     chain_apart,
     change_calls,
     check_calls,
@@ -81,6 +80,9 @@ def _stamped_head(row: Row) -> tuple[int, int, bytes | None, SessionHead]:
 
 # -- which trees there are --------------------------------------------------------------------------------------------
 
+TREE_IDS = statement(tuple[int])(
+    "SELECT DISTINCT s.tree_id FROM sessions s WHERE s.tree_id > :after_key ORDER BY s.tree_id LIMIT :count"
+)
 HEADS = statement(keyed(int, SessionHead._make))(
     f"SELECT s.tree_id, {quoted(SessionHead, 's')} FROM sessions s WHERE s.tree_id > :after_key"
     " AND s.tree_id <= :last_tree ORDER BY s.tree_id, s.session_key"
@@ -203,7 +205,7 @@ _BATCH = 2_000
 
 def list_trees(tx: Transaction, after: int, limit: int) -> list[TreeHead]:
     """Return a page of trees (see `Backend.list_trees`)."""
-    ids = [tree_id for (tree_id,) in tx.rows(TREES, after_key=after, count=limit)]
+    ids = [tree_id for (tree_id,) in tx.rows(TREE_IDS, after_key=after, count=limit)]
     if not ids:
         return []
     rows = tx.rows(HEADS, after_key=after, last_tree=ids[-1])
@@ -603,12 +605,13 @@ def _write_gone(tx: Transaction, place: tuple[int, int], payers: Sequence[Payer]
 
 def list_whole_budgets(tx: Transaction, after: int, limit: int) -> list[BudgetCopy]:
     """Return a page of budgets (see `Backend.list_whole_budgets`). Two budgets_sql."""
-    return [
-        BudgetCopy(
-            stored.key, stored.row._replace(held_seal=0, seal=0), [share._replace(seal=0) for share in stored.shares]
-        )
-        for stored in ledger.stored_budgets(tx, ledger.keys_after(tx, after, limit), ledger.WITH_ALL)
-    ]
+    budgets = tx.rows(ledger.WHOLE_BUDGETS, after_key=after, count=limit)
+    reserved = defaultdict(list)
+    if budgets:
+        keys = json.dumps([key for key, _ in budgets])
+        for key, reservation in tx.rows(ledger.RESERVATIONS_OF, keys=keys):
+            reserved[key].append(reservation)
+    return [BudgetCopy(key, budget, reserved[key]) for key, budget in budgets]
 
 
 def write_budgets(tx: Transaction, copies: Sequence[BudgetCopy]) -> list[BudgetState]:
@@ -628,22 +631,22 @@ def _write(
 ) -> BudgetState:
     budget = copy.budget
     found = key_of_target(tx, budget.session_id, budget.covers, budget.scope, budget.unit, budget.period)
-    same_target = () if found is None else ledger.read_budgets(tx, [found])
+    same_target = None if found is None else tx.first(ledger.WHOLE_BUDGET, budget_key=found)
     state = state_of_budget(
         budget,
         same_id=None if same_id is None else same_id[1],
-        same_target=next((stored.row for stored in same_target), None),
+        same_target=None if same_target is None else same_target[1],
         session_scope=None if budget.session_id is None else scopes.get(budget.session_id),
     )
     if state != "written":
         return state
-    key = tx.new_key() if same_id is None else same_id[0]
-    new = ledger.StoredBudget(key, budget, copy.reservations).sealed(tx.chain)
     if same_id is None:
-        tx.insert(sql.INSERT_BUDGET, [(key, *new.row)])
+        key = tx.new_key()
+        tx.insert(sql.INSERT_BUDGET, [(key, *budget)])
     else:
-        tx.run(ledger.REPLACE_BUDGET, **new.row._asdict())
+        key = same_id[0]
+        tx.run(ledger.REPLACE_BUDGET, **budget._asdict())
         tx.run(ledger.DELETE_RESERVATIONS, budget_key=key)
-    if new.shares:
-        tx.insert(ledger.PUT_SHARE, [(key, *share) for share in new.shares])
+    if copy.reservations:
+        tx.insert(sql.INSERT_RESERVATION, [(key, *row) for row in copy.reservations])
     return state

@@ -19,7 +19,6 @@ from flue_py.core.usage import NO_USAGE, NOTHING_PAID, PAID_COLUMNS, TOTAL_COLUM
 from flue_py.db import sql
 from flue_py.db.ops.base import Cuts, blob_data, lock_tree
 from flue_py.db.ops.documents import ALL_DOCUMENTS, described, gaps, is_sealed
-from flue_py.db.ops.ledger import all_budgets
 from flue_py.db.ops.seals import (
     HEADS_OF_KEYS,
     paying,
@@ -33,7 +32,7 @@ from flue_py.db.ops.seals import (
     without_seals,
 )
 from flue_py.db.ops.transfer import GONE_PAYERS
-from flue_py.db.payloads import MISMATCH, UNSEALED_BUDGET, check_sum, unpack, unpack_blob
+from flue_py.db.payloads import MISMATCH, check_sum, unpack, unpack_blob
 from flue_py.db.runner import KeyChanged, Nothing, Row, Transaction
 from flue_py.db.schema import all_tokens
 from flue_py.db.sql import columns, statement
@@ -558,9 +557,6 @@ def _check_ledger(tx: Transaction, sessions: Sequence[StoredSession], audit: _Au
         audit.report("wrong tree", f"payer {session_id}", detail)
     for session_id, project, folder in tx.rows(STRAY_PROJECTS):
         audit.report("wrong project", f"payer {session_id}", f"says {project!r}, the session works in {folder!r}")
-    for budget in all_budgets(tx):
-        if not budget.is_sealed(tx.chain):
-            audit.report("damaged budget", f"budget {budget.row.id}", UNSEALED_BUDGET)
     for budget_id, covered in tx.rows(STRAY_BUDGETS):
         audit.report("stray budget", f"budget {budget_id}", f"covers session {covered!r}, which is not there")
     for budget_id, reserved, spent, pending, used in tx.rows(BUDGET_SUMS):

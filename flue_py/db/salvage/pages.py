@@ -474,7 +474,6 @@ _DERIVED = frozenset(
         "active_slot",
         "head",
         *SEALS,
-        "held_seal",
         "seal",
         "gap",
     }
@@ -495,10 +494,9 @@ _WORDS = {
 }
 
 _ADDED: dict[str, dict[str, Value]] = {
-    "budgets": {"period": "", "tz": "", "held_seal": 0, "seal": 0},
+    "budgets": {"period": "", "tz": ""},
     "sessions": {"head": b"", **dict.fromkeys(SEALS, 0)},
     **{table: {"seal": 0} for table in ("leaf_moves", "session_edits", "marks", "task_links", "ledger_sessions")},
-    "reservations": {"seal": 0},
     "documents": {"seal": 0, "gap": 0},
 }
 """The columns that a migration has added at the end of a table, in order, and their values in older rows."""

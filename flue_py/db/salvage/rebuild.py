@@ -47,7 +47,6 @@ from flue_py.db import sql
 from flue_py.db.files import Part
 from flue_py.db.keys import Keys
 from flue_py.db.ops import documents as documents_
-from flue_py.db.ops.ledger import seal_budgets
 from flue_py.db.ops.seals import NO_KEY, Stated, all_anew, state_keys
 from flue_py.db.ops.verify import chain_anew
 from flue_py.db.payloads import StoredPayload, check_sum, decode_payload, pack, unpack, unpack_blob
@@ -1664,7 +1663,6 @@ def _write(path: Path, history: History, names: dict[str, int], keys: Keys) -> t
         chain_anew(tx)
         all_anew(tx)
         documents_.seal_anew(tx)
-        seal_budgets(tx)
         _write_state(connection, history)
         connection.execute("COMMIT")
         problems = verify_connection(connection, str(path), tx.chain).problems
@@ -1890,7 +1888,8 @@ def _write_budgets(connection: sqlite3.Connection, found: Gathered, sessions: se
         row["spent"] = _spent(row, mine, found)
         _insert(connection, "budgets", row)
     for row in reservations.values():
-        if ((budget := row["budget_key"]),) in budgets:
+        budget = row["budget_key"]
+        if (budget,) in budgets:
             _insert(connection, "reservations", row)
         else:
             name = known.budgets.get(budget, "?") if isinstance(budget, int) else "?"

@@ -35,18 +35,48 @@ MOST_GROWTH = 50
 Entries: TypeAlias = dict[str, tuple[str, str, str] | None]
 """Of each table and index its kind, its table and its SQL."""
 
-_SEAL = re.compile(r"    (?:seal|gap|held_seal) BIGINT DEFAULT 0 NOT NULL,\n")
+_EARLIER: dict[int, Entries] = {
+    4: {
+        "budgets": (
+            "table",
+            "budgets",
+            """\
+CREATE TABLE budgets (
+    budget_key INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    covers TEXT NOT NULL,
+    session_id TEXT,
+    unit TEXT NOT NULL,
+    allowed BIGINT NOT NULL,
+    spent BIGINT NOT NULL,
+    reserved BIGINT NOT NULL,
+    seeded BIGINT NOT NULL,
+    created_at BIGINT NOT NULL,
+    updated_at BIGINT NOT NULL,
+    CONSTRAINT pk_budgets PRIMARY KEY (budget_key),
+    CONSTRAINT ck_budgets_covers CHECK (covers IN ('session', 'tasks', 'scope')),
+    CONSTRAINT ck_budgets_unit CHECK (unit IN ('tokens', 'picodollars')),
+    CONSTRAINT ck_budgets_session CHECK ((session_id IS NULL) = (covers = 'scope')),
+    CONSTRAINT uq_budgets_id UNIQUE (id),
+    CONSTRAINT uq_budgets_session_id_covers_unit UNIQUE (session_id, covers, unit)
+)""",
+        ),
+        "uq_budgets_scope": (
+            "index",
+            "budgets",
+            "CREATE UNIQUE INDEX uq_budgets_scope ON budgets (scope, unit) WHERE session_id IS NULL",
+        ),
+        "ix_ledger_at": None,
+    }
+}
+"""What stores of earlier formats had in place of what is in the schema now, or did not have."""
+
+_SEAL = re.compile(r"    (?:seal|gap) BIGINT DEFAULT 0 NOT NULL,\n")
 _HEAD = re.compile(r"    (?:head BLOB DEFAULT ''|\w+_seal BIGINT DEFAULT 0) NOT NULL,\n")
 _SEALED = ("leaf_moves", "session_edits", "marks", "task_links", "documents", "ledger_sessions")
-_PERIOD = re.compile(
-    r"    (?:(?:period|tz) TEXT|CONSTRAINT ck_budgets_(?:period|tz)) .*\n|_period(?= UNIQUE)|, period(?=\))"
-)
-_ADDED = {
-    5: dict.fromkeys(("budgets", "uq_budgets_scope"), _PERIOD),
-    6: {"sessions": _HEAD, **dict.fromkeys(_SEALED, _SEAL)},
-    7: dict.fromkeys(("budgets", "reservations"), _SEAL),
-}
-"""The parts that a format has added to tables and indexes."""
+_LINES = {6: {"sessions": _HEAD, **dict.fromkeys(_SEALED, _SEAL)}}
+"""The lines that a format has added to the columns of tables."""
 
 
 def check_file(path: Path, limits: Limits) -> None:
@@ -86,11 +116,12 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
 
 def _earlier(ours: Entries, format_: int) -> Entries:
     """Return what a format had in place of what is in the schema now."""
-    earlier: Entries = {"ix_ledger_at": None} if format_ < 5 else {}
-    for name, added in (pair for number, of in _ADDED.items() if number > format_ for pair in of.items()):
-        if (entry := earlier.get(name, ours[name])) is not None:
-            earlier[name] = (*entry[:2], added.sub("", entry[2]))
-    return earlier
+    earlier: Entries = {}
+    for lines in (added for number, added in _LINES.items() if number > format_):
+        for name, line in lines.items():
+            if (entry := ours[name]) is not None:
+                earlier[name] = (*entry[:2], line.sub("", entry[2]))
+    return earlier | _EARLIER.get(format_, {})
 
 
 def _schema(connection: sqlite3.Connection) -> Iterator[tuple[str, tuple[str, str, str]]]:
