@@ -17,8 +17,8 @@ from pathlib import Path
 from statistics import median
 
 import flue_py.sync
-from flue_py.context.tokens import ModelCounter, counter_for
-from flue_py.core.context import ContextEntry, reported_tokens, usage_start
+from flue_py.context.tokens import counter_for
+from flue_py.core.context import ContextEntry, EntryCounter, reported_tokens, usage_start
 from flue_py.core.usage import read_reported
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "data"
@@ -76,9 +76,9 @@ def contexts() -> Iterator[list[ContextEntry]]:
                     yield session.build_context_entries()
 
 
-def errors(found: Sequence[Stretch], counter: ModelCounter) -> list[float]:
+def errors(found: Sequence[Stretch], counter: EntryCounter) -> list[float]:
     """Return how far a counter is off, in per cent of what the provider says; below 0 where it counts too few."""
-    counted = (sum(counter.count_entries(stretch.items)) for stretch in found)
+    counted = (sum(counter.count_entry(item) for item in stretch.items) for stretch in found)
     return [(own / stretch.tokens - 1) * 100 for own, stretch in zip(counted, found, strict=True)]
 
 

@@ -434,7 +434,7 @@ PROMPT = ":system"
 def as_message(item: ContextEntry) -> Entry:
     """Return an item of a context as an entry with its message: the same entry if it is shown unchanged. O(size)."""
     entry = item.entry
-    if item.is_whole:
+    if entry.kind == MESSAGE and not item.excluded_parts:
         return entry
     id = entry.id + PROMPT if item.is_prompt else entry.id
     payload, _ = encode_json(item.data, "message")

@@ -87,6 +87,9 @@ else:
 
 Result = TypeVar("Result")
 
+_PURPOSE = "turn"
+_OUTCOME = "aborted"
+
 
 class _Call:
     """A call that runs in a task, which ``scope`` cancels; or on a thread without an event loop: nothing can end it."""
@@ -158,7 +161,7 @@ class RunningCalls:
         paid = None if failure is None else failure.call
         if paid is not None:
             # The task may be cancelled at the same time, and the price paid is known nowhere else.
-            paid = (await self._waiting.finish(book(session.money, paid, self._new_id, "turn", "aborted"))).call
+            paid = (await self._waiting.finish(book(session.money, paid, self._new_id, _PURPOSE, _OUTCOME))).call
         call.was_ended = True
         raise AbortedToCompact(
             f"session {session.id!r}: the call of the model was ended, so that the session could be compacted; call "
@@ -361,6 +364,18 @@ class Sending:
         """The settings, None without any. Those of a conversation are loaded when they are first used."""
         return settings.TRIMMED if self._is_default else self._own
 
+    async def messages(self, session: Session, agent: str | None, **beside: Unpack[Beside]) -> list[JsonObject]:
+        """Return the messages that an agent is sent, as ours. The cost of `Session.request`, without settings less.
+
+        Signed reasoning that was produced under another system prompt or other tools, or behind other messages, is left
+        out.
+        """
+        settings, agent = self.settings, agent or None
+        if settings is None:
+            return await _whole(session, **beside)
+        gathered = await self._of_turn(session, settings, agent, beside.get("leaf", STORED))
+        return (await session.request(agent=agent, settings=settings, gathered=gathered, **beside)).messages
+
     async def ask(
         self,
         session: Session,
@@ -434,20 +449,18 @@ class Sending:
     async def is_whole(self, session: Session, agent: str | None, **beside: Unpack[Beside]) -> bool:
         """Return whether an agent is sent the context as it is.
 
-        The cost of `Session.request`, and nothing without settings.
+        The cost of `messages`, and nothing without settings.
         """
         if self.settings is None:
             return True
         # Nobody answers this request: the session still builds on the same leaf.
-        leaf = beside["leaf"] = (await handle.stored_row(session)).leaf_id
-        gathered = await self._of_turn(session, self.settings, agent or None, leaf)
-        sent = await session.request(agent=agent or None, settings=self.settings, gathered=gathered, **beside)
-        return sent.messages == await _whole(session, **beside)
+        beside["leaf"] = (await handle.stored_row(session)).leaf_id
+        return await self.messages(session, agent, **beside) == await _whole(session, **beside)
 
     async def freed(self, session: Session, agent: str | None, model: str | None) -> float:
         """Return which share of the context, 0 to 1, the settings leave out of a request.
 
-        The cost of `Session.request`, and nothing without settings.
+        The cost of `messages`, and nothing without settings.
         """
         settings, agent = self.settings, agent or None
         if settings is None:
@@ -580,7 +593,6 @@ class CompactionGuard:
         self.stop_over_budget = handle.checked_flag(stop_over_budget, "stop_over_budget")
         self._waiting = store.backend.waiting
         self._running = RunningCalls(self._waiting, store.backend.new_entry_id)
-        self._turns: tuple[Sequence[ContextEntry], Turns, Turns] = (), Turns(), Turns()
         self._memory = Memory(session, handle.checked_function(clock, "clock"))
         mode_used = checked_mode(mode, self.settings, has_model=self.summarizer is not None)
         self._asked_for = WHOLE if settings is None and mode_used.needs_model else self.settings
@@ -827,21 +839,10 @@ class CompactionGuard:
 
     async def _goes_on(self, agent: str) -> bool:
         """Return whether an agent's next answer is of a turn that has answers. The cost of the context."""
-        context = await handle.shown_context(self.session)
-        return self._turns_in(context.items, context.compaction)[0].goes_on(agent)
-
-    def _turns_in(self, items: Sequence[ContextEntry], latest: Entry | None) -> tuple[Turns, Turns]:
-        """Return the turns of a context, and those since its latest compaction. O(items that it has grown by)."""
-        counted, turns, later = self._turns
-        if len(items) < len(counted) or (counted and items[len(counted) - 1] is not counted[-1]):
-            counted, turns, later = (), Turns(), Turns()
-        for item in items[len(counted) :]:
-            part = part_of(item.entry)
-            turns.add(part)
-            if latest is None or item.entry.depth > latest.depth:
-                later.add(part)
-        self._turns = items, turns, later
-        return turns, later
+        turns = Turns()
+        for item in (await handle.shown_context(self.session)).items:
+            turns.add_entry(item.entry)
+        return turns.goes_on(agent)
 
     async def _has_gone_on(self, since: str) -> bool:
         """Return whether a user spoke, or the model answered, after an entry; True if it is off the path."""
@@ -863,7 +864,12 @@ class CompactionGuard:
             name = None if self.model is None else self.model.name
             freed = await self._sending.freed(self.session, agent, name)
             size = replace(size, messages=round(size.messages * (1 - freed))) if freed else size
-        turns, later_turns = self._turns_in(seen.items, latest)
+        turns, later_turns = Turns(), Turns()
+        for item in seen.items if self.triggers.trigger_turns or self.triggers.has_budget else ():
+            part = part_of(item.entry)
+            turns.add(part)
+            if latest is not None and item.entry.depth > latest.depth:
+                later_turns.add(part)
         above_budget = 0
         if self._budget:
             counted = await self.session.context.measure(faithful=True, system="", tools=(), use_reported=False)

@@ -162,12 +162,12 @@ class Journal:
                 self.results[call_id] = [part for part in request.parts if result_id(part) in (call_id, None)]
 
     async def sent(self, request: ContextRequest | None) -> list[ModelMessage]:
-        """Return a request of the session, None for all of its context, as messages of the framework."""
-        if request is None:
-            sent = self._read.messages_of(groups_of(await self.session.get_active_path()))
-        else:
-            sent = self._read.messages_sent(request.items)
-        answered = _answered(sent)
+        """Return a request of the session, None for all of its context, as messages of the framework. O(path)."""
+        path = await self.session.get_active_path()
+        read = self._read
+        answered = _answered(
+            read.messages_of(groups_of(path)) if request is None else read.messages_sent(path, request.items)
+        )
         if answered and isinstance(last := answered[-1], ModelResponse) and last.state == "interrupted":
             # The model is asked again; what it said before it broke off stays stored.
             answered.pop()

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from flue_py.context.tokens import ENTRY_COUNTS, ModelCounter, Remembered, counter_for
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Call, Pairing, answered_id, called_ids, referred_artifact, tool_calls
-from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, to_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import ASSISTANT, COMPACTION, MESSAGE, SYSTEM, TOOL_RESULT, USER, string_field
 from flue_py.core.usage import agent_of
 from flue_py.errors import InvalidArgument, shown
@@ -43,7 +43,7 @@ class Item:
     ``place`` is where it stands in the context that the pipeline began with, None for one that a step added.
     """
 
-    __slots__ = ("_message", "how", "made_of", "place", "role", "size", "source", "stubs")
+    __slots__ = ("_message", "_role", "how", "made_of", "place", "source")
 
     def __init__(
         self,
@@ -60,15 +60,10 @@ class Item:
         self.how = how
         """What was done with it last, None if it is as the context has it."""
         self._message = message
-        self.size: tuple[ModelCounter, int] | None = None
-        """How many tokens it takes, by the counter that counted it last."""
-        self.stubs: dict[Hashable, Item] | None = None
-        """Itself with a note in place of its content, for `stubbed`."""
-        self.role: JsonValue = source.role if source is not None else (message or {}).get("role")
-        """Whose message it is, as the session stores it. Nothing is decoded for it."""
+        self._role: JsonValue = source.role if source is not None else (message or {}).get("role")
 
     def __repr__(self) -> str:
-        return f"<item {self.place} {self.role} of {self.entry_id}>"
+        return f"<item {self.place} {self._role} of {self.entry_id}>"
 
     @property
     def entry_id(self) -> str | None:
@@ -83,31 +78,30 @@ class Item:
             self._message = self.source.data
         return self._message
 
-    def fresh(self) -> JsonObject:
-        """Return the message, decoded anew: whoever sends it may change it. O(size)."""
-        if self.how is None and self.source is not None:
-            return self.source.data
-        return decode_object(to_json(self.message))
+    @property
+    def role(self) -> JsonValue:
+        """Whose message it is, as the session stores it. Nothing is decoded for it."""
+        return self._role
 
     @property
     def is_user(self) -> bool:
         """Whether the model sees it as a message of the user."""
-        return self.role in _AS_USER
+        return self._role in _AS_USER
 
     @property
     def is_answer(self) -> bool:
         """Whether it is a message of the model."""
-        return self.role == ASSISTANT
+        return self._role == ASSISTANT
 
     @property
     def is_result(self) -> bool:
         """Whether it is the result of a tool call."""
-        return self.role == TOOL_RESULT
+        return self._role == TOOL_RESULT
 
     @property
     def is_system(self) -> bool:
         """Whether it is a message of the system."""
-        return self.role in SYSTEM
+        return self._role in SYSTEM
 
     @property
     def is_summary(self) -> bool:
@@ -390,26 +384,25 @@ class View:
     With ``addresses`` a note about missing content names the entry, or the artifact, that has the whole.
     """
 
-    __slots__ = ("addresses", "agent", "counter", "drafts", "events")
+    __slots__ = ("_sizes", "addresses", "agent", "counter", "events")
 
     def __init__(self, agent: str | None, counter: ModelCounter, *, addresses: bool = True) -> None:
         self.agent = agent
         self.counter = counter
         self.addresses = addresses
-        self.drafts: list[Item] = []
-        """The items of earlier requests of the same context, which only grows; any of them may add some."""
         self.events: list[ContextEvent] = []
+        self._sizes: dict[Item, int] = {}
 
     def tokens(self, item: Item) -> int:
         """Return how many tokens a message takes. O(1) if it was counted before, else O(size)."""
-        size = item.size
-        if size is None or size[0] is not self.counter:
+        tokens = self._sizes.get(item)
+        if tokens is None:
             if item.how is None and item.source is not None:
                 tokens = ENTRY_COUNTS.count(item.source, self.counter)
             else:
                 tokens = ENTRY_COUNTS.count_message(item.message, self.counter)
-            item.size = size = self.counter, tokens
-        return size[1]
+            self._sizes[item] = tokens
+        return tokens
 
     def smaller(self, shorter: Item, item: Item) -> Item:
         """Return the shorter version of an item if it takes fewer tokens, else the item.
@@ -418,11 +411,21 @@ class View:
         """
         return shorter if not item.is_pinned and self.tokens(shorter) < self.tokens(item) else item
 
+    def note_sizes(self, items: Sequence[Item], sizes: Sequence[int]) -> None:
+        """Note how many tokens each of some messages takes."""
+        self._sizes.update(zip(items, sizes, strict=True))
+
     def tell_over(self, items: Sequence[Item], most: int, name: str) -> None:
         """Note, as ``over_budget``, that a step has left more than its budget, if it has. The cost of `tokens`."""
         total = sum(map(self.tokens, items))
         if total > most:
             self.tell("over_budget", f"{name} leaves {total:,} tokens, more than {most:,}")
+
+    def aside(self) -> View:
+        """Return a view that shares the counts with this one, and has events of its own."""
+        view = View(self.agent, self.counter, addresses=self.addresses)
+        view._sizes = self._sizes
+        return view
 
     def budgeted(self) -> View:
         """Return a view that counts characters / 4, as budgets do with any model, and shares the events of this one."""
@@ -471,12 +474,8 @@ class Step(Protocol):
 
 def stubbed(item: Item, note: str, view: View) -> Item:
     """Return an item with a note in place of its content; itself if that takes no fewer tokens, or it is pinned."""
-    stubs = item.stubs = item.stubs or {}
-    key = (note, view.addresses, view.counter.name)
-    if key not in stubs:
-        text = note + address(item, view)
-        stubs[key] = view.smaller(item.replaced(with_text(item.message, text)), item)
-    return stubs[key]
+    text = note + address(item, view)
+    return view.smaller(item.replaced(with_text(item.message, text)), item)
 
 
 def cut_after(item: Item, limit: int, note: Callable[[int], str], view: View) -> Item:
@@ -749,16 +748,14 @@ def run_steps(
     of each step.
     """
     steps = [*steps]
-    before = view.drafts[: len(context)]
-    whole_items = [*before, *map(Item, context[len(before) :], range(len(before), len(context)))]
-    if len(whole_items) > len(view.drafts):
-        view.drafts[:] = whole_items
+    whole_items = [Item(entry, place) for place, entry in enumerate(context)]
     sizes, whole = ENTRY_COUNTS.each_and_all(context, view.counter)
+    view.note_sizes(whole_items, sizes)
     waiting = [step for step in steps if step.at_epochs]
     end = len(whole_items)
     if waiting and rules.tokens:
         # Their events belong to a request that may never be made.
-        aside = View(view.agent, view.counter, addresses=view.addresses)
+        aside = view.aside()
         foresight = Foresight(context, whole_items, waiting, aside, partial(_waited, waiting, aside))
         end = epoch_end(context, sizes, rules, foresight)
     turn = turn_start(whole_items, view.agent)

@@ -493,18 +493,15 @@ def context_request(
     tools: Sequence[JsonObject] = (),
     gathered: GatheredContext = NOTHING_GATHERED,
     rules: EpochRules | None = None,
-    drafts: list[Item] | None = None,
 ) -> ContextRequest:
     """Return the request of a target for a context, through the steps of the settings, and ``steps`` after them.
 
     Without a target the messages are ours, and nothing of them is repaired, but stale reasoning is left out. ``system``
     and ``tools`` are sent beside the messages, ``gathered`` has the texts of the sources of the settings. ``rules`` say
-    when an epoch begins, by default the settings alone. ``drafts`` are those of earlier requests of the context.
-    ``model`` and ``account`` are as in `wire_request`. Raises `InvalidArgument`, and `InvalidEntry` for tools that are
-    not JSON. O(size).
+    when an epoch begins, by default the settings alone. ``model`` and ``account`` are as in `wire_request`. Raises
+    `InvalidArgument`, and `InvalidEntry` for tools that are not JSON. O(size).
     """
     view = View(agent, counter, addresses=settings.addresses)
-    view.drafts = [] if drafts is None else drafts
     all_steps = [*steps_of(settings, gathered), *steps]
     piped = run_steps(context, all_steps, view, rules=rules or EpochRules(settings.epoch_tokens))
     tokens_beside = ENTRY_COUNTS.tally_texts([*([system] if system else ()), *texts_of(tools)], counter).tokens
@@ -561,11 +558,11 @@ def _tokens_of(texts: JsonObject, counter: ModelCounter) -> int:
 
 def _ours(piped: Piped, system: str | None, tools: Sequence[JsonObject], *, keeps_stale: bool) -> ContextRequest:
     items = piped.items
-    messages = [item.fresh() for item in items]
+    messages = [item.message for item in items]
     left = Leftovers()
     if not keeps_stale:
         answers = (item for item in items if item.is_answer)
-        bound = bound_signatures(Said(_still_bound(item, item.message), entry_id=item.entry_id) for item in answers)
+        bound = bound_signatures(Said(_still_bound(item), entry_id=item.entry_id) for item in answers)
         if bound:
             rest = without_stale_reasoning(None, messages, system, tools, bound, left)
             messages, items = rest.messages, [*compress(items, rest.are_sent)]
@@ -576,18 +573,18 @@ def _ours(piped: Piped, system: str | None, tools: Sequence[JsonObject], *, keep
 def _said(items: Sequence[Item]) -> Iterator[Said]:
     for item in items:
         if item.how is None and item.source is not None:
-            yield said_of(item.source, item.fresh())
+            yield said_of(item.source, item.message)
         else:
-            yield Said(_still_bound(item, item.fresh()), entry_id=item.entry_id)
+            yield Said(_still_bound(item), entry_id=item.entry_id)
 
 
-def _still_bound(item: Item, message: JsonObject) -> JsonObject:
+def _still_bound(item: Item) -> JsonObject:
     """Return the message that a step made, with the digest under which the answer behind it was produced."""
-    is_whole = item.how is None or kinds.PRODUCED_UNDER in message
+    is_whole = item.how is None or kinds.PRODUCED_UNDER in item.message
     if is_whole or item.source is None or not item.is_answer:
-        return message
+        return item.message
     digest_stored = item.source.data.get(kinds.PRODUCED_UNDER)
-    return message if digest_stored is None else {**message, kinds.PRODUCED_UNDER: digest_stored}
+    return item.message if digest_stored is None else {**item.message, kinds.PRODUCED_UNDER: digest_stored}
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -428,6 +428,10 @@ class Tally(Frozen):
     is_estimate: bool
 
 
+class NotCounted(LookupError):
+    """Something was not counted before."""
+
+
 class Remembered(dict[Key, Value]):
     """At most ``most`` values by key; when there are more, the older half is forgotten. Any thread may keep one."""
 
@@ -464,14 +468,19 @@ class EntryCounts:
 
     def each_and_all(self, items: Iterable[context.ContextEntry], counter: context.Counter) -> tuple[list[int], Tally]:
         """Return how many tokens each of the items takes, in their order, and the result of `tally`, at its cost."""
-        tallies = self._each(items, counter)
+        tallies = self._each(items, counter, only_known=False)
         return [~tokens if tokens < 0 else tokens for tokens in tallies], _tally(tallies, counter)
 
-    def tally(self, items: Iterable[context.ContextEntry], counter: context.Counter) -> Tally:
-        """Return how many tokens items take together. O(items), and O(size) of those not counted before."""
-        return _tally(self._each(items, counter), counter)
+    def tally(
+        self, items: Iterable[context.ContextEntry], counter: context.Counter, *, only_known: bool = False
+    ) -> Tally:
+        """Return how many tokens items take together. O(items), and O(size) of those not counted before.
 
-    def tally_texts(self, texts: Iterable[str], counter: context.Counter) -> Tally:
+        With ``only_known``, raises `NotCounted` at the first of those.
+        """
+        return _tally(self._each(items, counter, only_known=only_known), counter)
+
+    def tally_texts(self, texts: Iterable[str], counter: context.Counter, *, only_known: bool = False) -> Tally:
         """Return the tokens of texts together, each as a message of its own. As `tally`, and remembered likewise."""
         counts = self._known(counter.name)
         total = 0
@@ -479,6 +488,8 @@ class EntryCounts:
             key = (len(text), hash(text))
             count = counts.get(key)
             if count is None:
+                if only_known:
+                    raise NotCounted
                 tokens = counter.count({"role": "user", "content": [{"type": "text", "text": text}]})
                 count = counts.keep(key, (0, "", tokens))
             total += count[2]
@@ -497,7 +508,7 @@ class EntryCounts:
         with self._changing:
             self._counts.clear()
 
-    def _each(self, items: Iterable[context.ContextEntry], counter: context.Counter) -> list[int]:
+    def _each(self, items: Iterable[context.ContextEntry], counter: context.Counter, *, only_known: bool) -> list[int]:
         counts = self._known(counter.name)
         tallies = []
         for item in items:
@@ -506,6 +517,8 @@ class EntryCounts:
             count = counts.get((entry.id, item.excluded_parts) if item.excluded_parts else entry.id)
             # Another store may have the same id for something else. Python keeps the hash of a text beside it.
             if count is None or count[0] != hash(entry.payload) or count[1] != entry.kind:
+                if only_known:
+                    raise NotCounted
                 count = self._count_entry(counts, item, counter)
             tallies.append(count[2])
         return tallies
@@ -525,7 +538,7 @@ class EntryCounts:
         message = item.data
         tokens = counter.count(message)
         entry = item.entry
-        if item.is_whole:
+        if entry.kind == MESSAGE and not item.excluded_parts:
             context.TRAITS.note(entry, message)
         count = (hash(entry.payload), entry.kind, tokens if is_text_only(message) else ~tokens)
         return counts.keep((entry.id, item.excluded_parts) if item.excluded_parts else entry.id, count)
@@ -560,6 +573,10 @@ class ModelCounter(Frozen):
     def count(self, message: Mapping[str, JsonValue], /) -> int:
         """Return how many tokens one message takes. O(size)."""
         return self._count(message)
+
+    def count_entry(self, item: context.ContextEntry, /) -> int:
+        """Return how many tokens the message of an item takes. O(1) if it was counted before, else O(size)."""
+        return ENTRY_COUNTS.count(item, self)
 
     def count_entries(self, items: Sequence[context.ContextEntry], /) -> list[int]:
         """Return how many tokens each of the items takes. One look-up for each that was counted before."""
@@ -603,6 +620,8 @@ _FAITHFUL = ModelCounter("faithful", is_estimate=True, _count=faithful_tokens)
 # ---------------------------------------------------------------------------------------------------------------------
 # How large a context is: by the report of the provider, while that is fresh, and by our own count.
 
+_NO_TALLY = Tally(0, is_estimate=False)
+
 
 def measure_context(
     items: Sequence[context.ContextEntry],
@@ -615,6 +634,7 @@ def measure_context(
     window: int | None = None,
     use_reported: bool = True,
     changed_at: int = -1,
+    only_known: bool = False,
 ) -> context.ContextSize:
     """Return how large a context is: the items of `Session.build_context_entries`, all of them.
 
@@ -622,16 +642,20 @@ def measure_context(
     answer that reports one, as `reported_size` finds it, and our count of the items after it; the system prompt and the
     tools are then in it. ``system`` and ``tools`` (their JSON) go with the call, "" and () for none,
     None if that is unknown. ``window`` is the model's: a report above it is not believed. Raises `InvalidEntry` for
-    tools that are no JSON.
+    tools that are no JSON, and with ``only_known`` `NotCounted` for items that were not counted before.
     O(items), and O(size) of those that were not counted before.
     """
-    reported = reported_size(items, model=model, provider=provider, changed_at=changed_at) if use_reported else None
+    reported = (
+        reported_size(items, model=model, provider=provider, changed_at=changed_at, only_known=only_known)
+        if use_reported
+        else None
+    )
     after = 0 if reported is None else reported.place + 1
-    before = ENTRY_COUNTS.tally(items[:after], counter) if after else Tally(0, is_estimate=False)
-    trailing = ENTRY_COUNTS.tally(items[after:] if after else items, counter)
-    prompt = ENTRY_COUNTS.tally_texts([system] if system else (), counter)
+    before = ENTRY_COUNTS.tally(items[:after], counter, only_known=only_known) if after else _NO_TALLY
+    trailing = ENTRY_COUNTS.tally(items[after:] if after else items, counter, only_known=only_known)
+    prompt = ENTRY_COUNTS.tally_texts([system] if system else (), counter, only_known=only_known)
     # A provider prints them in a way of its own, which is never quite their JSON.
-    offered = ENTRY_COUNTS.tally_texts(texts_of(tools or ()), counter)
+    offered = ENTRY_COUNTS.tally_texts(texts_of(tools or ()), counter, only_known=only_known)
     is_estimate = before.is_estimate or trailing.is_estimate or prompt.is_estimate or offered.tokens > 0
     return context.ContextSize(
         counter.name,
@@ -652,13 +676,15 @@ def reported_size(
     model: str | None = None,
     provider: str | None = None,
     changed_at: int = -1,
+    only_known: bool = False,
 ) -> context.ReportedSize | None:
     """Return the report of the newest answer among the items on the context up to itself; None if none can be used.
 
     Never that of an answer that lies before the latest compaction or at most at the depth ``changed_at``, whose context
     was another; that was aborted or failed, or reports nothing or zero; that another model or provider than the one
     asked for gave; that was copied from elsewhere, with the numbers of there. An answer that names no model is taken
-    for one of the model asked for. O(items after the answer); reports are remembered.
+    for one of the model asked for. O(items after the answer); reports are remembered, and with ``only_known`` raises
+    `NotCounted` for an answer that was not read before.
     """
     for place in range(len(items) - 1, context.usage_start(items) - 1, -1):
         entry = items[place].entry
@@ -666,7 +692,7 @@ def reported_size(
             continue
         if entry.depth <= changed_at:
             return None
-        report = _report_of(entry)
+        report = _report_of(entry, only_known=only_known)
         if report is not None and _is_of(report, model, provider):
             return replace(report, place=place)
     return None
@@ -701,10 +727,12 @@ _REPORTS: Remembered[str, tuple[tuple[int, int], context.ReportedSize | None]] =
 """The reports of answers, by entry: reading one takes decoding the answer."""
 
 
-def _report_of(entry: Entry) -> context.ReportedSize | None:
+def _report_of(entry: Entry, *, only_known: bool) -> context.ReportedSize | None:
     same = hash(entry.payload), hash(entry.extra)
     remembered = _REPORTS.get(entry.id)
     if remembered is None or remembered[0] != same:
+        if only_known:
+            raise NotCounted
         remembered = _REPORTS.keep(entry.id, (same, _read_report(entry)))
     return remembered[1]
 

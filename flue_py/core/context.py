@@ -349,11 +349,6 @@ class ContextEntry(Frozen):
         return MESSAGE if self.is_prompt else self.entry.kind
 
     @property
-    def is_whole(self) -> bool:
-        """Whether it is the message of its entry, unchanged."""
-        return self.entry.kind == MESSAGE and not self.excluded_parts
-
-    @property
     def role(self) -> str:
         """The role the model sees: the message's own, or ``user`` for a message made from an entry."""
         if self.is_prompt:
@@ -605,6 +600,13 @@ class Counter(Protocol):
 
     def count(self, message: Mapping[str, JsonValue], /) -> int:
         """Return how many tokens one message takes. Cost: O(size)."""
+
+
+class EntryCounter(Counter, Protocol):
+    """A counter that remembers the counts of items."""
+
+    def count_entry(self, item: ContextEntry, /) -> int:
+        """Return the `count` of the item's message. O(1) if it was counted before, else O(size)."""
 
 
 class ReportedSize(Frozen):
@@ -1370,9 +1372,10 @@ class PrefixChain(Frozen):
 
 def item_bytes(item: ContextEntry) -> bytes:
     """Return the message of an item as JSON text, in UTF-8, as in the projection. O(size)."""
-    if item.is_whole:
+    entry = item.entry
+    if entry.kind == MESSAGE and not item.excluded_parts:
         # The stored text is what `encode_json` makes of the message.
-        return item.entry.payload.encode()
+        return entry.payload.encode()
     return encode_json(item.data, item.kind)[0].encode()
 
 

@@ -17,10 +17,10 @@ from msgspec import field
 from msgspec.structs import replace
 
 from flue_py.core import sessions
-from flue_py.core.context import ContextEntry, ContextRead, PrefixChain, context_of, project_kept
+from flue_py.core.context import ContextEntry, ContextRead, PrefixChain, context_of
 from flue_py.core.entries import Entry, PathSettings, checked_kind, to_microseconds
 from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, Selective, decode_object, encode_json
-from flue_py.core.kinds import COMPACTION, EXCLUSION, MESSAGE
+from flue_py.core.kinds import MESSAGE
 from flue_py.core.operations import Left
 from flue_py.core.sessions import (
     Appended,
@@ -56,7 +56,6 @@ from flue_py.lazy import lazy_module
 from flue_py.prices import NO_PRICER, CallPricer
 
 if TYPE_CHECKING:
-    from flue_py.context.pipeline import Item
     from flue_py.db import runner
     from flue_py.db.backend import Backend
     from flue_py.db.waiting import Waiting
@@ -422,11 +421,11 @@ class KnownContext(Selective):
     """The context as last read, good while the stamp holds; ``tail`` is the stretch of path it was made from.
 
     ``counts`` are the tokens of each item, by the name of the counter, if they were counted before; ``settings`` are
-    those of the path, one at most, likewise, and ``drafts`` the items of its requests.
+    those of the path, one at most, likewise.
     """
 
-    _not_compared: ClassVar[tuple[str, ...]] = ("counts", "settings", "drafts")
-    _not_shown: ClassVar[tuple[str, ...]] = ("counts", "settings", "drafts")
+    _not_compared: ClassVar[tuple[str, ...]] = ("counts", "settings")
+    _not_shown: ClassVar[tuple[str, ...]] = ("counts", "settings")
 
     stamp: ReadStamp
     items: list[ContextEntry]
@@ -434,17 +433,6 @@ class KnownContext(Selective):
     tail: Sequence[Entry]
     counts: dict[str, list[int]] = field(default_factory=dict)
     settings: list[PathSettings] = field(default_factory=list)
-    drafts: list[Item] = field(default_factory=list)
-
-    def grown(self, since: PathRead) -> KnownContext | None:
-        """Return the context with what came behind it; None if that changes more, or the path is another one now."""
-        added = since.entries or ()
-        tail = [*self.tail, *added]
-        # An exclusion may leave out the result of a call that comes after it.
-        is_other = any(entry.kind == EXCLUSION for entry in tail) or any(entry.kind == COMPACTION for entry in added)
-        if is_other or not added or since.stamp.epoch != self.stamp.epoch:
-            return None
-        return KnownContext(since.stamp, [*self.items, *project_kept(added)], self.compaction, tail, drafts=self.drafts)
 
 
 class KnownChain(Frozen):
@@ -775,8 +763,7 @@ class Handle:
         comes first, is among them only where all the others are. As in `get_active_path`, they never begin between a
         tool call and its result.
 
-        O(kept entries + forks on the path); O(new entries) and a list copy where nothing changed, or this handle has
-        only appended messages. With ``limit``:
+        O(kept entries + forks on the path); one point read and a list copy where nothing changed. With ``limit``:
         O(entries behind the items + forks on the path), plus the entries between its results and their calls. Raises
         `EntryNotFound` for a ``leaf`` the session does not see, `InvalidArgument` for a ``limit`` below 1.
         """
@@ -816,19 +803,16 @@ class Handle:
         """Return the context; ``is_base`` says that the caller is about to answer it, and builds on it from here on."""
         checked_leaf(leaf)
         async with self._turn:
-            cache, is_stored = self._context, isinstance(leaf, sessions.Stored)
-            if cache is not None and is_stored and cache.stamp.leaf_id != self._leaf_id:
-                # This handle has appended to it.
-                since = await self._backend.read_path_since(self._ref, cache.stamp.leaf_id, leaf=leaf)
-                cache = self._context = cache.grown(since) or cache
+            cache = self._context
             read = await self._backend.read_context(self._ref, leaf=leaf, unless=None if cache is None else cache.stamp)
             if is_base:
                 self._note_read(read, leaf)
             if read.entries is None and cache is not None:
                 return cache
             tail = read.entries or ()
-            context = KnownContext(read.stamp, context_of(tail, read.compaction), read.compaction, tail)
-            if is_stored:
+            items = context_of(tail, read.compaction)
+            context = KnownContext(read.stamp, items, read.compaction, tail)
+            if isinstance(leaf, sessions.Stored):
                 self._context = context
             return context
 

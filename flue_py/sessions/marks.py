@@ -230,7 +230,10 @@ class Marks(Group[Writing]):
         have them, or was compacted away. Those before the kept part of a compaction are returned only if it has
         pinned entries: they can leave out nothing else. Costs as much as the context.
         """
-        path = (await handle.shown_context(self._session)).tail
+        async with self._session._turn:
+            cache = self._session._context
+            read = await self._backend.read_context(self._ref, unless=None if cache is None else cache.stamp)
+        path = cache.tail if read.entries is None and cache is not None else read.entries or ()
         entries_by_id = {entry.id: entry for entry in path if entry.kind in CONTEXT_KINDS}
         exclusions = []
         for entry_id, parts in excluded_parts(path).items():

@@ -144,7 +144,10 @@ class Context(Group[Writing]):
             use_reported=use_reported,
             changed_at=context.tokens.changed_depth(read.tail),
         )
-        return await self._backend.waiting.call(measure)
+        try:
+            return measure(only_known=True)
+        except context.tokens.NotCounted:
+            return await handle.waiting_of(self._session).call(measure)
 
     async def latest_assistant(self, *, leaf: LeafChoice = STORED) -> Entry | None:
         """Return the last assistant message on the path, or None. Usually the cost of the context."""
@@ -431,7 +434,6 @@ class Context(Group[Writing]):
                     tools=offered,
                     rules=when,
                     gathered=texts,
-                    drafts=context.drafts,
                 )
 
         return agent_settings, offered, make

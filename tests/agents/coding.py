@@ -1,11 +1,9 @@
-"""A coding task that is killed: `python -m tests.agents.coding FOLDER MODEL URL POINT STEP`.
+"""A coding task that is killed at an await: `python -m tests.agents.coding FOLDER MODEL URL POINT STEP`.
 
 A child for every STEP-th of `POINTS`, from POINT on, is killed there; without a POINT (""), child N is killed at its
-N-th await, for N of 0, STEP, ... until one is not reached; with "random", each of 200 at a moment drawn from the seed
-STEP. Then two processes make the same run at once. What is printed says how these ended, and what files and session
-have: first of a run that nobody kills. The provider at URL answers by `scripted`, so that it does not matter who asks.
-
-With `--run-slow`, `tests/agents/test_recorded.py` has the random moments: too long for each change.
+N-th await, for N of 0, STEP, ... until one is not reached. Then two processes make the same run at once. What is
+printed says how these ended, and what files and session have: first of a run that nobody kills. The provider at URL
+answers by `scripted`, so that it does not matter who asks.
 """
 
 from __future__ import annotations
@@ -15,12 +13,9 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from itertools import count, repeat
 from pathlib import Path
-from random import Random
-from time import perf_counter
 from typing import Any
 
 from pydantic_ai import Agent
@@ -109,7 +104,6 @@ async def run(folder: Path, model: str, url: str) -> str:
         return (await agent.run("Mend the spelling.", conversation_id=session.id, run_id="job-1")).output
 
 
-RANDOM_KILLS = 200
 POINTS = (
     ("Recorded._answered", 10),
     ("SqliteRunner._submit", 15),
@@ -166,40 +160,14 @@ def ended(folder: Path, answers: list[str | None]) -> str:
 def main(root: Path, model: str, url: str, point: str, step: int) -> None:
     whole = begun(root / "whole")
     print(ended(whole, [asyncio.run(run(whole, model, url))]), flush=True)
-    timed = partial(run, begun(root / "timed"), model, url)
-    for name, kill in random_kills(timed, step) if point == "random" else kills_at(point, step):
-        folder = begun(root / name)
+    for function, number in POINTS[int(point) :: step] if point else zip(repeat(None), count(0, step)):
+        folder = begun(root / f"{function}{number}")
         work = partial(run, folder, model, url)
-        [answer] = attempt(work, kill)
-        if answer is None:
-            print(ended(folder, attempt(work, unharmed, unharmed)), flush=True)
-        elif point != "random":
-            assert not point, f"{name} is not reached"
+        [answer] = attempt(work, partial(killed_at, function, number))
+        if answer is not None:
+            assert not point, f"{function} is not reached {number} times"
             break
-
-
-Kills = Iterator[tuple[str, Callable[[], object]]]
-
-
-def kills_at(point: str, step: int) -> Kills:
-    """Yield the kills at awaits, each with its name."""
-    points = POINTS[int(point) :: step] if point else zip(repeat(None), count(0, step))
-    for function, number in points:
-        yield f"{function}{number}", partial(killed_at, function, number)
-
-
-def random_kills(work: Callable[[], Coroutine[Any, Any, str]], seed: int) -> Kills:
-    """Yield kills at any moment of a run, whose length is measured first: also within a statement or a write."""
-    start = perf_counter()
-    attempt(work, unharmed)
-    moments, seconds = Random(seed), perf_counter() - start
-    for number in range(RANDOM_KILLS):
-        # The signal ends a process as SIGKILL does: nothing handles it.
-        yield f"{number}", partial(signal.setitimer, signal.ITIMER_REAL, moments.uniform(0.001, seconds))
-
-
-def unharmed() -> None:
-    """Let a process go on to its end."""
+        print(ended(folder, attempt(work, *[partial(killed_at, None, -1)] * 2)), flush=True)
 
 
 if __name__ == "__main__":

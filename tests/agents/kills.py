@@ -1,15 +1,81 @@
-"""Children that do work and may be killed, and the state of what they leave behind."""
+"""A program that runs an agent in a child per kill: `python -m tests.agents.kills FOLDER`.
+
+Child N is killed at its N-th commit, before or after that, and the next child makes the same run again. What is printed
+says what the tools did and what the session has: first of a run that nobody kills, then after each kill.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import signal
+import sys
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.usage import RequestUsage
+
 import flue_py
+from flue_py.agents import Recorded
+from flue_py.agents.journal import Journal
+
+_STEPS = (
+    [ToolCallPart("look", {"order": 7}, "a"), ToolCallPart("pay", {"order": 7}, "b")],
+    [ToolCallPart("pay", {"order": 8}, "c")],
+    [TextPart("Paid.")],
+)
+
+
+def answer(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+    """Answer the steps one after the other."""
+    step = sum(isinstance(message, ModelResponse) for message in messages)
+    return ModelResponse(parts=list(_STEPS[step]), usage=RequestUsage(input_tokens=10, output_tokens=step + 1))
+
+
+async def run(folder: Path) -> str:
+    """Make the run once."""
+    async with flue_py.open(folder / "a.db") as store:
+        agent = Agent(FunctionModel(answer, model_name="script"), capabilities=[Recorded(store, agent="payer")])
+
+        def note(line: str) -> str:
+            with (folder / "effects").open("a") as file:
+                file.write(line + "\n")
+            return f"did {line}"
+
+        @agent.tool_plain(metadata={"may_repeat": True})
+        async def look(order: int) -> str:
+            return note(f"look {order}")
+
+        @agent.tool_plain
+        async def pay(order: int) -> str:
+            return note(f"pay {order}")
+
+        return (await agent.run("Pay.", conversation_id="bills", run_id="job-1")).output
+
+
+def killed_at(number: int) -> None:
+    """Have this process killed at a commit: an even number before it, an odd one after."""
+    commit: Any = Journal._commit
+    passed = 0
+
+    async def counted(self: Journal, entries: Any) -> None:
+        nonlocal passed
+        if not entries:
+            return
+        for late in (False, True):
+            if late:
+                await commit(self, entries)
+            if passed == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            passed += 1
+
+    Journal._commit = counted  # type: ignore[method-assign]
 
 
 def attempt(work: Callable[[], Coroutine[Any, Any, str]], *kills: Callable[[], object]) -> list[str | None]:
@@ -62,3 +128,23 @@ async def state(folder: Path) -> dict[str, Any]:
 
 def _text(content: Any) -> str:
     return content if isinstance(content, str) else json.dumps(content)
+
+
+def main(root: Path) -> None:
+    """Make the run undisturbed, which also loads every module once; then kill it at each commit in turn."""
+    (root / "whole").mkdir()
+    asyncio.run(run(root / "whole"))
+    print(json.dumps(asyncio.run(state(root / "whole"))), flush=True)
+    number, answer = 0, None
+    while answer is None:
+        folder = root / str(number)
+        folder.mkdir()
+        work = partial(run, folder)
+        [answer] = attempt(work, partial(killed_at, number))
+        assert answer == "Paid." or attempt(work, partial(killed_at, -1)) == ["Paid."]
+        print(json.dumps(asyncio.run(state(folder))), flush=True)
+        number += 1
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from tests.adapters.needed import needs
 
 needs("agents", "pydantic_ai.conversation_store")
 
-from pydantic_ai import Agent, ToolReturn
+from pydantic_ai import Agent
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -24,7 +23,6 @@ from pydantic_ai.usage import RequestUsage
 import flue_py
 from flue_py.adapters.pydantic_ai import messages
 from flue_py.agents import Recorded
-from flue_py.agents.defaults import RUN_DEFAULTS
 from flue_py.agents.guard import CompactionGuard
 from flue_py.agents.journal import Journal
 from flue_py.compaction.settings import TriggerSettings
@@ -156,43 +154,34 @@ async def test_settings_select_what_is_sent_and_a_guard_compacts_before_a_reques
         assert texts(answers.requests[0])[-1] == "Question 5."
 
 
-async def test_each_request_of_a_guarded_run_is_that_of_a_new_process_and_reads_only_what_is_new(
+async def test_a_request_reads_only_what_is_new_and_nothing_that_was_redacted_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent, validated, settings = Journal.sent, messages._validated, RUN_DEFAULTS["context"]
-    read, latest = list[int](), list[int]()
+    read: list[int] = []
 
-    async def compared(self: Journal, request: Any) -> list[ModelMessage]:
-        session = await store.find_session(self.session.id)
-        anew = await sent(Journal(store, session, None, "", ""), await session.request(agent="a", settings=settings))
-        latest.clear()
-        assert await sent(self, request) == anew
-        read.append(sum(latest))
-        return anew
+    def validated(dumped: Any) -> Any:
+        read.append(len(dumped))
+        return original(dumped)
 
-    def counted(dumped: Any) -> Any:
-        latest.append(len(dumped))
-        return validated(dumped)
-
-    async def look_at(number: int) -> ToolReturn[Any]:
-        if number == 8:
-            # The framework still has the words.
-            other = await store.find_session(session.id)
-            await other.redact((await other.get_active_path())[2].id, "a secret")
-        return ToolReturn(return_value={"at": number, "text": "x" * 900}, content="A picture.")
-
-    monkeypatch.setattr(Journal, "sent", compared)
-    monkeypatch.setattr(messages, "_validated", counted)
+    original = messages._validated
+    monkeypatch.setattr(messages, "_validated", validated)
     async with flue_py.open(tmp_path / "a.db") as store:
-        session = await store.open_session("c", mode="create")
-        await session.append_messages([{"role": "user", "content": "The password is swordfish."}])
-        recorded = Recorded(store, guard=partial(CompactionGuard, store, mode="intent", **RUN_DEFAULTS))
-        for turn in range(3):
-            calls = [a_call("look_at", f"{turn}-{number}", number=number) for number in range(18)]
-            answers = Answers(*calls, "Long. " * 900)
-            await answers.agent(look_at, recorded=recorded, name="a").run("Go.", conversation_id="c")
-    # An answer, its result, and a stub; all of it when a run begins, and when something was redacted.
-    assert sorted(read)[-7] <= 4 < len(read) == 57
+        session = await store.create_session()
+
+        async def forget(number: int) -> str:
+            if number == 3:
+                # The framework still has the words.
+                other = await store.find_session(session.id)
+                await other.redact((await other.get_active_path())[0].id, "a secret")
+            return f"did {number}"
+
+        answers = Answers(*(a_call("forget", f"c{number}", number=number) for number in range(5)), "Done.")
+        recorded = Recorded(store, session, context={"window": {"max_replay_chars": 0}})
+        await answers.agent(forget, recorded=recorded).run("The password is swordfish.")
+    assert ["swordfish" in str(texts(request)) for request in answers.requests] == [True] * 4 + [False] * 2
+    assert texts(answers.requests[-1])[1:] == [f"did {number}" for number in range(5)]
+    # An answer and its result; the tombstone, which says nothing to the framework, is read each time.
+    assert max(read) <= 3
 
 
 class Lost(BaseException):

@@ -16,6 +16,7 @@ from flue_py.context.tokens import (
     MESSAGE_OVERHEAD_TOKENS,
     MOST_COUNTERS,
     EntryCounts,
+    NotCounted,
     changed_depth,
     count_message_tokens,
     count_tokens,
@@ -24,7 +25,7 @@ from flue_py.context.tokens import (
     measure_context,
     reported_size,
 )
-from flue_py.core.context import ContextEntry, Counter, is_same_model, project
+from flue_py.core.context import ContextEntry, Counter, EntryCounter, is_same_model, project
 from flue_py.core.entries import Entry
 from flue_py.core.json import JsonObject, JsonValue, encode_json
 from tests.context.pipeline.piped import context, user
@@ -112,7 +113,7 @@ def test_the_estimates_are_those_for_models_that_are_not_known_and_of_the_refere
 
 
 def test_counters_are_what_compaction_takes() -> None:
-    counter: Counter = counter_for("gpt-5")
+    counter: EntryCounter = counter_for("gpt-5")
     other: Counter = Letters()
     assert counter.count(user("x")) > 0
     assert other.count(user("x")) > 0
@@ -133,20 +134,26 @@ def test_a_context_takes_what_its_messages_take_and_a_second_count_says_the_same
     expected = count_tokens(said, model)
     assert (size.tokens, size.is_estimate) == (expected.tokens, expected.is_estimate and bool(said))
     assert measure_context(items, counter, use_reported=False) == size
+    assert [counter.count_entry(item) for item in items] == counter.count_entries(items)
     assert sum(counter.count_entries(items)) == size.tokens
 
 
 def test_an_entry_is_counted_once_for_each_counter() -> None:
     items, counts, letters = context(user("a"), user("b")), EntryCounts(), Letters()
+    with pytest.raises(NotCounted):
+        counts.tally(items, letters, only_known=True)
+    with pytest.raises(NotCounted):
+        counts.tally_texts(["c"], letters, only_known=True)
+    assert letters.asked == 0
     first = counts.tally(items, letters)
     assert letters.asked == 2
-    assert counts.tally(items, letters) == first
+    assert counts.tally(items, letters, only_known=True) == first
     assert counts.tally([ContextEntry(item.entry) for item in items], letters) == first
     assert letters.asked == 2
     assert counts.tally(items, Letters("others", is_estimate=True)).is_estimate
     counts.clear()
-    counts.tally(items, letters)
-    assert letters.asked == 4
+    with pytest.raises(NotCounted):
+        counts.tally(items, letters, only_known=True)
 
 
 def test_the_same_id_with_another_payload_kind_or_exclusion_is_counted_anew() -> None:

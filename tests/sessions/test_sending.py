@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import suppress
-from random import Random
 from typing import Any
 
 import pytest
@@ -12,7 +10,6 @@ import pytest
 import flue_py
 from flue_py import InvalidArgument, Session, Store
 from flue_py.agents.conversation import Conversation
-from flue_py.agents.defaults import RUN_DEFAULTS
 from flue_py.agents.guard import CompactionGuard
 from flue_py.core.json import JsonObject
 from flue_py.core.model import ModelReply
@@ -224,56 +221,3 @@ async def test_a_guard_compacts_what_its_own_limits_say_is_too_large(store: Stor
     assert await guard.call(ask) == "Yes."
     assert await session.compactions.latest() is not None
     assert sent == [4]
-
-
-ACTS = ("talk", "talk", "talk", "elsewhere", "compact", "exclude", "move", "undo", "redact")
-GROWING: list[dict[str, Any]] = [
-    {"settings": RUN_DEFAULTS["context"], "agent": "Coder"},
-    {"settings": {"resume": True, "window": {"max_turn_age": 3}, "tool_results": {"result_chars": 40}}},
-    {"settings": {"trim": {"max_tokens": 60}, "epoch_tokens": 0}, "target": "anthropic"},
-]
-
-
-@pytest.mark.parametrize("seed", [1, 2, 3])
-async def test_a_handle_that_has_made_requests_reads_and_sends_the_same_as_a_new_one(store: Store, seed: int) -> None:
-    """Whatever is done to the session, here and elsewhere, and to the messages that were sent."""
-    draws = Random(seed)
-    session = await store.create_session()
-
-    async def step(number: int) -> None:
-        path = await session.get_active_path()
-        ids = [entry.id for entry in path if entry.kind == "message"]
-        act = draws.choice(ACTS) if len(ids) > 4 else "talk"
-        if act == "compact":
-            await session.append_compaction(f"so far {number}", first_kept_entry_id=draws.choice(ids), tokens_before=9)
-        elif act == "exclude":
-            # Not a call that waits for its result.
-            with suppress(InvalidArgument):
-                await session.marks.exclude(draws.choice(ids[-4:]))
-        elif act == "move":
-            await session.move_leaf(draws.choice(ids))
-        elif act == "undo":
-            await session.undo()
-        elif act == "redact":
-            await session.redact(draws.choice(ids), "a secret")
-        else:
-            call: JsonObject = {**CALL, "id": f"c{number}", "arguments": {"path": f"{number}" * 9}}
-            said: list[JsonObject] = [
-                {"role": "assistant", "content": [{"type": "text", "text": "I look."}, call]},
-                {"role": "toolResult", "toolCallId": f"c{number}", "content": f"{number} " * draws.randrange(90)},
-                {"role": "assistant", "content": f"It is {number}."},
-                {"role": "user", "content": f"And {number}?"},
-            ]
-            writer = await store.find_session(session.id) if act == "elsewhere" else session
-            await writer.append_messages(said[: draws.randrange(1, 5)], on_conflict="rebase")
-
-    for number in range(40):
-        await step(number)
-        fresh = await store.find_session(session.id)
-        assert await session.get_active_path() == await fresh.get_active_path()
-        assert await session.build_context_entries() == await fresh.build_context_entries()
-        for options in GROWING:
-            request = await session.request(**options)
-            assert request == await fresh.request(**options)
-            for message in request.messages:
-                message.clear()

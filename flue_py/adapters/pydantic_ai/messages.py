@@ -27,7 +27,7 @@ from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, decode_object, replace_lone_surrogates
 from flue_py.core.json import to_json as json_to_json
-from flue_py.core.kinds import MESSAGE, SYSTEM
+from flue_py.core.kinds import MESSAGE, SHOWN_KINDS, SYSTEM
 from flue_py.core.sessions import SessionInfo, call_id
 from flue_py.core.usage import PaidCall, billed_by, ledger_name, read_call, read_reported, usage_json
 from flue_py.errors import CorruptStore, InvalidArgument, InvalidEntry, shown
@@ -868,8 +868,6 @@ class ReadMessages:
 
     def __init__(self) -> None:
         self._read: dict[str, tuple[Sequence[Entry], ModelMessage]] = {}
-        self._names: dict[str, str] = {}
-        self._sent: dict[tuple[Item, ...], ModelMessage] = {}
 
     def messages_of(self, groups: Sequence[Group]) -> list[ModelMessage]:
         """Return messages of the framework, value for value as they were given. O(size of those not read before).
@@ -879,27 +877,30 @@ class ReadMessages:
         names: dict[str, str] = {}
         return self._messages([(group, self._dumped(group, names)) for group in groups])
 
-    def messages_sent(self, items: Sequence[Item]) -> list[ModelMessage]:
-        """Return the items of a request as the framework's messages. O(items), and O(size) of new ones.
+    def messages_sent(self, path: Sequence[Entry], items: Sequence[Item]) -> list[ModelMessage]:
+        """Return the items of a request made of a path as the framework's messages. O(path).
 
         A message that no step has changed comes back value for value. Raises as `messages_of`.
         """
-        units: list[tuple[Item, ...]] = []
-        end = len(items)
-        while end:
-            units.append(_unit(items, end))
-            end -= len(units[-1])
-        fresh = {unit: _group_of(unit) for unit in reversed(units) if unit not in self._sent}
-        read = self._messages([(group, self._dumped(group, self._names, unit[0])) for unit, group in fresh.items()])
-        messages = self._sent | dict(zip(fresh, read, strict=True))
-        self._sent = {unit: messages[unit] for unit in reversed(units)}
-        return [*self._sent.values()]
+        unchanged = {item.entry_id for item in items if item.how is None}
+        group_of: dict[str | None, Group] = {}
+        for group in groups_of(path):
+            ids = [entry.id for entry in group.entries if entry.kind in SHOWN_KINDS]
+            if unchanged.issuperset(ids):
+                group_of |= dict.fromkeys(ids, group)
+        names: dict[str, str] = {}
+        sent: list[tuple[Group | None, JsonObject | None]] = []
+        for item in items:
+            of_item = group_of.get(item.entry_id)
+            if of_item is None:
+                entry = None if item.source is None else item.source.entry
+                sent.append((None, _by_hand(dict(item.message), names, entry)))
+            elif not sent or sent[-1][0] is not of_item:
+                sent.append((of_item, self._dumped(of_item, names)))
+        return self._messages(sent)
 
-    def _dumped(self, group: Group | None, names: dict[str, str], item: Item | None = None) -> JsonObject | None:
-        """Return the message of a group, or else of an item, as JSON; None if it was read before."""
-        if group is None:
-            assert item is not None
-            return _by_hand(dict(item.message), names, None if item.source is None else item.source.entry)
+    def _dumped(self, group: Group, names: dict[str, str]) -> JsonObject | None:
+        """Return the message of a group as JSON; None if it was read before."""
         if group.beside is None:
             return message_by_hand(group.entries[-1], names)
         if (read := self._read.get(group.entries[-1].id)) is not None and read[0] == group.entries:
@@ -921,23 +922,6 @@ class ReadMessages:
                 self._read[last] = group.entries, message
             messages.append(self._read[last][1])
         return messages
-
-
-def _unit(items: Sequence[Item], end: int) -> tuple[Item, ...]:
-    """Return the items before a place that are one message; the last one if not all of them are there, unchanged."""
-    source = items[end - 1].source
-    record = None if source is None or '"count"' not in (source.entry.extra or "") else extra_of(source.entry)
-    unit = tuple(items[max(end - cast("int", (record or {}).get("count", 1)), 0) : end])
-    return unit if len(unit) < 2 or _group_of(unit) is not None else unit[-1:]
-
-
-def _group_of(unit: Sequence[Item]) -> Group | None:
-    """Return the message that items are, unchanged; None if they are none."""
-    sources = [item.source for item in unit if item.how is None and item.source is not None and item.source.is_whole]
-    entries = [source.entry for source in sources if source is not None]
-    record = extra_of(entries[-1]) if len(entries) == len(unit) else None
-    is_all = record is not None and entries[-1].depth - entries[0].depth + 1 == len(unit) == record.get("count", 1)
-    return Group(entries, record) if is_all else None
 
 
 def _predicted(messages: Sequence[JsonObject], record: JsonObject, is_whole: bool = True) -> JsonObject:
