@@ -203,7 +203,7 @@ class Conversation:
             async for info in sessions:
                 if len(listed) >= limit:
                     break
-                session = None if info.kind == "task" else await self.store.get_session(info.id)
+                session = None if info.is_aside else await self.store.get_session(info.id)
                 if session is not None:
                     turns = len(await session.turns())
                     listed.append(Listed(info, await _model_of(session), turns, info.id == self.session.id))

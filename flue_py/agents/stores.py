@@ -9,25 +9,27 @@ A run of the harness is a session beside that of its conversation, and is delete
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import replace
-from decimal import localcontext
-from functools import partial
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from decimal import Decimal, localcontext
+from functools import cache, partial
 from importlib.util import find_spec
+from itertools import takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from msgspec import convert, field, to_builtins
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from flue_py import errors
 from flue_py.adapters.common import key_of, restored_object, storable
 from flue_py.core.entries import Entry, NewEntry, artifact_ids, new_artifact
-from flue_py.core.json import Frozen, JsonObject
+from flue_py.core.erasure import REDACTED
+from flue_py.core.json import JsonObject, replace_lone_surrogates
 from flue_py.core.kinds import COMPACTION
-from flue_py.core.sessions import SessionInfo
+from flue_py.core.sessions import HARNESS, Scalar, SessionInfo
 from flue_py.lazy import lazy_module
 from flue_py.sessions.handle import listed_sessions, whole_list
 from flue_py.sessions.session import Session
@@ -35,7 +37,7 @@ from flue_py.sessions.store import Store
 
 try:
     from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
-    from pydantic_ai_harness.media import media_uri_for, parse_media_uri
+    from pydantic_ai_harness.media import MediaContext, media_uri_for, parse_media_uri
     from pydantic_ai_harness.spend import SpendEntry, Spent
     from pydantic_ai_harness.step_persistence import ContinuableSnapshot, RunRecord, StepEvent, ToolEffectRecord
 except ImportError as error:
@@ -43,8 +45,6 @@ except ImportError as error:
     raise errors.MissingExtra("agents", "flue_py.agents.stores", detail=needs) from error
 
 if TYPE_CHECKING:
-    from pydantic_ai_harness.media import MediaContext
-
     from flue_py.adapters import pydantic_ai as conversations
     from flue_py.adapters.pydantic_ai import messages as adapter
     from flue_py.agents import journal, recorded
@@ -56,13 +56,11 @@ else:
 RECORDS = find_spec("pydantic_ai.conversation_store") is not None
 """Whether this version of the framework has runs that are recorded."""
 
-HARNESS = "pydanticAiHarness"
-"""The field of a session's metadata that says what the harness keeps in it: a run, a window of spending, media."""
-
 EVENT, EFFECT, SNAPSHOT = "pydantic_ai.step_event", "pydantic_ai.tool_effect", "pydantic_ai.snapshot"
 SPENT, MEDIA = "pydantic_ai.spent", "pydantic_ai.media"
 
 _PAGE = 500
+_RUNS = 16
 _MOST_CHARACTERS = 2_000
 _BASE64 = "base64"
 _DIGITS = 40
@@ -73,7 +71,8 @@ _STAMPS = ("timestamp", "run_id", "conversation_id", "instructions")
 Value = TypeVar("Value")
 
 
-class Snapshot(Frozen, omit_defaults=True):
+@dataclass(frozen=True)
+class Snapshot:
     """A snapshot as it is stored: the messages that it does not share with an earlier history.
 
     It shares the first ``shared`` messages of the snapshot ``after``, or of a recorded ``session`` at a ``leaf``.
@@ -101,12 +100,10 @@ class HarnessStore:
 
     def __init__(self, store: Store, session: Session | None = None) -> None:
         """Use an open store, with the session of all runs if `Recorded` has one. Raises `InvalidArgument`."""
-        if not isinstance(store, Store):
-            raise errors.InvalidArgument(f"store: {errors.shown(store)} is not an open store; flue_py.open gives one")
-        self._store = store
-        self._session = session
-        self._last: tuple[str, str, list[JsonObject]] | None = None
-        """The run, the id and the messages of the snapshot that was saved last beside no recorded session."""
+        self._store = _given(store, Store, "store")
+        self._session = None if session is None else _given(session, Session, "session")
+        self._last: dict[str, tuple[str, list[JsonObject]]] = {}
+        """The id and the messages of the snapshot that was saved last beside no recorded session, by run session."""
 
     # -- runs -------------------------------------------------------------------------------------------------------
 
@@ -125,13 +122,14 @@ class HarnessStore:
     async def list_runs(
         self, *, parent_run_id: str | None = None, conversation_id: str | None = None
     ) -> list[RunRecord]:
-        """Return the runs of a parent and a conversation, or all, by the time they started. O(sessions)."""
+        """Return the runs of a parent and a conversation, or all, by the time they started. O(sessions).
+
+        Those of the store's scope alone, or in none. Raises `CorruptStore`.
+        """
         names = {"parent_run_id": parent_run_id, "conversation_id": conversation_id}
         wanted = {HARNESS: "run", **{name: value for name, value in names.items() if value is not None}}
-        pages = partial(self._store.list_sessions, metadata=wanted, order_by="created", limit=_PAGE)
-        async with aclosing(listed_sessions(pages)) as infos:
-            records = [record async for info in infos if (record := _record_of(info)) is not None]
-        return sorted(records, key=attrgetter("started_at"))
+        records = [_record_of(info) for info in await _listed(self._store, wanted)]
+        return sorted((record for record in records if record is not None), key=attrgetter("started_at"))
 
     async def _run(self, run_id: str, conversation_id: str | None = None) -> Session:
         """Return the session of a run, made if it is missing: a task of its conversation, or of the call it is in."""
@@ -145,11 +143,18 @@ class HarnessStore:
                 run = batch.create_session(key=key, metadata={HARNESS: "run"})
                 if parent is not None:
                     batch.link_task(parent.id, run, task_id=key)
-        return await self._store.open_session(key)
+        return _checked(await self._store.open_session(key), "run")
 
-    async def _opened(self, key: str) -> Session | None:
+    async def _kept(self, key: str, what: str) -> Session:
+        """Return the session of media or of a window, made if it is missing: completed, so that few lists show it."""
+        session = _checked(await self._store.open_session(key, mode="get_or_create", metadata={HARNESS: what}), what)
+        if session.info.completed_us is None:
+            await session.set_completed(datetime.now(UTC))
+        return session
+
+    async def _opened(self, key: str, what: str = "run") -> Session | None:
         with suppress(errors.SessionNotFound):
-            return await self._store.open_session(key)
+            return _checked(await self._store.open_session(key), what)
         return None
 
     async def _recorded(self, conversation_id: str | None) -> Session | None:
@@ -169,20 +174,25 @@ class HarnessStore:
         return None
 
     async def _stored(self, run_id: str, kind: str) -> dict[str, JsonObject]:
-        """Return the entries of a kind of a run by id, in order. O(entries)."""
+        """Return the entries of a kind of a run by id, in order, but for those that were redacted. O(entries)."""
         run = await self._opened(_run_key(run_id))
         entries = [] if run is None else await whole_list(partial(run.entries, kind=kind), _PAGE, attrgetter("id"))
-        return {entry.id: restored_object(entry.data) for entry in entries}
+        fields = {entry.id: restored_object(entry.data) for entry in entries}
+        return {entry_id: each for entry_id, each in fields.items() if REDACTED not in each}
 
     # -- events and effects -----------------------------------------------------------------------------------------
 
     async def append_event(self, event: StepEvent) -> None:
-        """Store an event, once for each idempotency key. The last event of a run ends its task."""
+        """Store an event, once for each idempotency key. The last event of a run completes its session."""
         run = await self._run(event.run_id, event.conversation_id)
         await self._add(run, EVENT, _fields(event), event.idempotency_key)
-        if event.kind in ("run_completed", "run_failed") and await run.tasks.parents():
-            summary = None if event.error is None else event.error[:_MOST_CHARACTERS]
-            await run.tasks.end("done" if event.kind == "run_completed" else "failed", summary=summary)
+        if event.kind in ("run_completed", "run_failed"):
+            self._last.pop(run.id, None)
+            summary = replace_lone_surrogates((event.error or "")[:_MOST_CHARACTERS].replace("\0", ""))[0] or None
+            if await run.tasks.parents():
+                await run.tasks.end("done" if event.kind == "run_completed" else "failed", summary=summary)
+            elif run.info.completed_us is None:
+                await run.set_completed(datetime.now(UTC))
 
     async def list_events(self, *, run_id: str) -> list[StepEvent]:
         """Return the events of a run, in order."""
@@ -213,19 +223,21 @@ class HarnessStore:
         """
         run = await self._run(snapshot.run_id, snapshot.conversation_id)
         messages = _dumped(snapshot.messages)
-        stored = await self._difference(snapshot, messages)
-        entry_id = await self._add(run, SNAPSHOT, to_builtins(stored), snapshot.idempotency_key)
-        self._last = None
+        stored = await self._difference(run, snapshot, messages)
+        entry_id = await self._add(run, SNAPSHOT, _fields(stored), snapshot.idempotency_key)
+        self._last.pop(run.id, None)
         if entry_id is not None and stored.session is None:
-            self._last = snapshot.run_id, entry_id, messages
+            self._last[run.id] = entry_id, messages
+            if len(self._last) > _RUNS:
+                del self._last[next(iter(self._last))]
 
-    async def _difference(self, snapshot: ContinuableSnapshot, messages: list[JsonObject]) -> Snapshot:
+    async def _difference(self, run: Session, snapshot: ContinuableSnapshot, messages: list[JsonObject]) -> Snapshot:
         """Return a snapshot as it is stored: beside its recorded session, or else behind the one before."""
         record = _fields(replace(snapshot, messages=[]))
         session = await self._recorded(snapshot.conversation_id)
         read = [] if session is None else _messages_in(await session.get_active_path(leaf=session.leaf_id))
         shared = _shared(_dumped(read), messages, with_times=False)
-        before_id, before = (None, []) if shared == len(messages) else await self._before(snapshot.run_id)
+        before_id, before = (None, []) if shared == len(messages) else await self._before(run, snapshot.run_id)
         shared_before = _shared(before, messages)
         if session is not None and shared > shared_before:
             return Snapshot(record, messages[shared:], shared, session=session.id, leaf=session.leaf_id)
@@ -234,25 +246,31 @@ class HarnessStore:
             for place in range(shared_before)
             if before[place] != messages[place]
         }
-        return Snapshot(record, messages[shared_before:], shared_before, after=before_id, stamps=stamps)
+        after = before_id if shared_before else None
+        return Snapshot(record, messages[shared_before:], shared_before, after, stamps=stamps)
 
-    async def _before(self, run_id: str) -> tuple[str | None, list[JsonObject]]:
-        """Return the id and the messages of the last snapshot of a run. O(snapshots), O(1) for the run saved last."""
-        if self._last is not None and self._last[0] == run_id:
-            return self._last[1:]
+    async def _before(self, run: Session, run_id: str) -> tuple[str | None, list[JsonObject]]:
+        """Return the id and the messages of the last snapshot of a run. O(snapshots), O(1) for one that was kept."""
+        if (kept := self._last.get(run.id)) is not None:
+            return kept
         stored = await self._snapshots(run_id)
-        last = next(reversed(stored), None)
-        return last, [] if last is None else await self._messages(stored, last)
+        for last in reversed(stored):
+            # Of one that lost what it builds on, nothing can be shared.
+            with suppress(errors.CorruptStore, errors.SessionNotFound):
+                return last, await self._messages(stored, last)
+        return None, []
 
     async def _snapshots(self, run_id: str) -> dict[str, Snapshot]:
         stored = await self._stored(run_id, SNAPSHOT)
-        return {entry_id: convert(fields, Snapshot) for entry_id, fields in stored.items()}
+        return {entry_id: _read(Snapshot, fields) for entry_id, fields in stored.items()}
 
     async def _messages(self, stored: Mapping[str, Snapshot], entry_id: str) -> list[JsonObject]:
-        """Return the messages of a snapshot. O(snapshots)."""
+        """Return the messages of a snapshot. O(snapshots + messages). Raises `CorruptStore` if some are not there."""
         chain = [stored[entry_id]]
-        while chain[-1].after is not None:
-            chain.append(stored[chain[-1].after])
+        while (before := chain[-1].after) is not None:
+            if before not in stored:
+                raise errors.CorruptStore(f"entry {before!r}: a snapshot builds on it, and it was redacted or is gone")
+            chain.append(stored[before])
         messages: list[JsonObject] = []
         if chain[-1].session is not None:
             session = await self._store.get_session(chain[-1].session)
@@ -260,13 +278,19 @@ class HarnessStore:
                 raise errors.SessionNotFound(chain[-1].session)
             messages = _dumped(_messages_in(await session.get_active_path(leaf=chain[-1].leaf)))
         for snapshot in reversed(chain):
-            shared = enumerate(messages[: snapshot.shared])
-            messages = [{**message, **snapshot.stamps.get(str(place), {})} for place, message in shared]
+            if len(messages) < snapshot.shared:
+                raise errors.CorruptStore(f"{chain[-1].session or entry_id!r}: messages of a snapshot are missing")
+            del messages[snapshot.shared :]
+            for place, stamps in snapshot.stamps.items():
+                messages[int(place)] = {**messages[int(place)], **stamps}
             messages += snapshot.messages
         return messages
 
     async def latest_snapshot(self, *, run_id: str, include_interrupted: bool = False) -> ContinuableSnapshot | None:
-        """Return the last snapshot of a run whose calls have results, or any; None if there is none. O(snapshots)."""
+        """Return the last snapshot of a run whose calls have results, or any; None if there is none.
+
+        What was redacted in a recorded session is text that says so. O(snapshots + messages). Raises `CorruptStore`.
+        """
         stored = await self._snapshots(run_id)
         for entry_id, snapshot in reversed(stored.items()):
             if include_interrupted or snapshot.record["state"] == "complete":
@@ -306,9 +330,16 @@ class HarnessStore:
     # -- media ------------------------------------------------------------------------------------------------------
 
     async def put(self, data: bytes, *, context: MediaContext | None = None) -> str:
-        """Store bytes, once, and return their URI. The description of the first ones counts. O(size)."""
+        """Store bytes, once, and return their URI. The description of the first ones counts. O(size).
+
+        They are one entry in base64, which is 64 MiB at most. Raises `InvalidArgument` for bytes that were redacted.
+        """
         uri: str = media_uri_for(data)
-        media = await self._store.open_session(_MEDIA_KEY, mode="get_or_create", metadata={HARNESS: "media"})
+        media = await self._kept(_MEDIA_KEY, "media")
+        if (stored := await media.get_entry(_media_id(uri))) is not None:
+            if REDACTED in stored.fields:
+                raise errors.InvalidArgument(f"data: {uri} was redacted, so it is not stored again")
+            return uri
         metadata: JsonObject = {} if context is None else {**context.metadata}
         fields: JsonObject = {"metadata": storable(metadata), "data": b64encode(data).decode()}
         with suppress(errors.IdempotencyConflict):
@@ -319,52 +350,51 @@ class HarnessStore:
 
     async def get(self, uri: str, *, context: MediaContext | None = None) -> bytes:
         """Return the bytes of a URI. Raises `FileNotFoundError`, and `ValueError` for another URI. O(size)."""
-        entry = await self._medium(uri)
-        if entry is None:
-            raise FileNotFoundError(f"nothing is stored under {errors.shown(uri)}: put() returns the URI of what is")
-        return b64decode(str(entry.fields["data"]))
+        return b64decode(str((await self._there(uri))["data"]))
 
     async def exists(self, uri: str, *, context: MediaContext | None = None) -> bool:
-        """Return whether the bytes of a URI are stored. Raises `ValueError` for another URI."""
-        return await self._medium(uri) is not None
+        """Return whether the bytes of a URI are stored. Raises `ValueError` for another URI. O(size)."""
+        with suppress(FileNotFoundError):
+            return bool(await self._there(uri))
+        return False
 
     async def public_url(self, uri: str, *, context: MediaContext | None = None) -> str | None:
         """Return None: a store serves nothing to models."""
         return None
 
     async def get_metadata(self, uri: str, *, context: MediaContext | None = None) -> Mapping[str, str]:
-        """Return the metadata that bytes were stored with; empty if there are none. Raises `ValueError`."""
-        entry = await self._medium(uri)
-        return {} if entry is None else convert(restored_object(entry.fields["metadata"]), dict[str, str])
+        """Return the metadata that bytes were stored with. Raises `FileNotFoundError`, and `ValueError`."""
+        return _read(dict[str, str], restored_object((await self._there(uri))["metadata"]))
 
-    async def _medium(self, uri: str) -> Entry | None:
-        entry_id, media = _media_id(uri), await self._opened(_MEDIA_KEY)
-        return None if media is None else await media.get_entry(entry_id)
+    async def _there(self, uri: str) -> JsonObject:
+        entry_id, media = _media_id(uri), await self._opened(_MEDIA_KEY, "media")
+        entry = None if media is None else await media.get_entry(entry_id)
+        if entry is None or REDACTED in entry.fields:
+            raise FileNotFoundError(f"nothing is stored under {errors.shown(uri)}: put() returns the URI of what is")
+        return entry.fields
 
     # -- spending ---------------------------------------------------------------------------------------------------
 
     async def get_many(self, keys: Sequence[str]) -> Mapping[str, Spent]:
         """Return the spending in each window; zero for one that nothing was added to. O(windows)."""
-        return {key: await _spent(await self._opened(_window_key(key))) for key in keys}
+        return {key: await _spent(await self._opened(_window_key(key), "window")) for key in keys}
 
     async def add_many(self, entries: Sequence[SpendEntry]) -> Mapping[str, Spent]:
         """Add to windows, all or nothing, each token once, and return the sums. O(windows) for each other writer.
 
-        Windows stay, whatever their ``ttl``. Raises `InvalidArgument` for an amount that is no number.
+        Windows stay, whatever their ``ttl``. Raises `InvalidArgument` for an amount that is no finite `Decimal`.
         """
         for entry in entries:
-            if not entry.usd.is_finite():
-                raise errors.InvalidArgument(
-                    f"usd: {entry.usd} in window {errors.shown(entry.key)} is no amount of money"
-                )
+            if not (isinstance(entry.usd, Decimal) and entry.usd.is_finite()):
+                where = errors.shown(entry.key)
+                raise errors.InvalidArgument(f"usd: {entry.usd!r} in window {where} is no amount: name a Decimal")
         while True:
             # Who was slower than another writer adds to the sums of that.
             with suppress(errors.LeafConflict, errors.IdempotencyConflict):
                 return await self._added(entries)
 
     async def _added(self, entries: Sequence[SpendEntry]) -> Mapping[str, Spent]:
-        opened = partial(self._store.open_session, mode="get_or_create", metadata={HARNESS: "window"})
-        windows = {entry.key: await opened(_window_key(entry.key)) for entry in entries}
+        windows = {entry.key: await self._kept(_window_key(entry.key), "window") for entry in entries}
         sums = {key: await _spent(window) for key, window in windows.items()}
         tokens: set[tuple[str, str]] = set()
         async with self._store.atomic() as batch:
@@ -388,20 +418,22 @@ class SessionHistory:
     """
 
     def __init__(self, store: Store) -> None:
-        """Search an open store, or one tenant's (`Store.in_scope`)."""
-        self._store = store
+        """Search the sessions in no scope of an open store, or one tenant's (`Store.in_scope`).
+
+        Raises `InvalidArgument`.
+        """
+        self._store = _given(store, Store, "store")
 
     async def list_runs(self) -> list[RunRecord]:
-        """Return the sessions of the store as runs, in the order in which they were made. O(sessions)."""
-        pages = partial(self._store.list_sessions, order_by="created", descending=False, limit=_PAGE)
-        async with aclosing(listed_sessions(pages)) as infos:
-            return [
-                RunRecord(
-                    run_id=str(info.id), conversation_id=adapter.conversation_of(info), started_at=info.created_at
-                )
-                async for info in infos
-                if HARNESS not in info.metadata
-            ]
+        """Return the sessions as runs, in the order in which they were made. O(sessions).
+
+        Also those that no agent of pydantic-ai has written, whose history is empty: only their paths tell.
+        """
+        return [
+            RunRecord(run_id=str(info.id), conversation_id=adapter.conversation_of(info), started_at=info.created_at)
+            for info in await _listed(self._store)
+            if HARNESS not in info.metadata
+        ]
 
     async def run_history(self, *, run_id: str) -> list[ModelMessage]:
         """Return the messages of a session that agents of pydantic-ai have written, compacted ones too. O(path)."""
@@ -410,7 +442,30 @@ class SessionHistory:
         return _messages_in([entry for entry in path if entry.kind != COMPACTION])
 
 
+def _checked(session: Session, what: str) -> Session:
+    """Return a session in which the harness keeps this. Raises `SessionExists` for one of somebody else."""
+    if session.info.metadata.get(HARNESS) != what:
+        detail = f"session {errors.shown(session.info.key)} is not of the harness, which needs its key: delete it"
+        raise errors.SessionExists(session.id, detail=detail)
+    return session
+
+
+async def _listed(store: Store, metadata: Mapping[str, Scalar] | None = None) -> list[SessionInfo]:
+    """Return the sessions of a store's scope, or in none, in the order in which they were made."""
+    pages = partial(store.list_sessions, scope=store.scope or "", order_by="created", descending=False, limit=_PAGE)
+    async with aclosing(listed_sessions(partial(pages, metadata=metadata))) as infos:
+        return [info async for info in infos]
+
+
+def _given(value: Value, kind: type[Value], name: str) -> Value:
+    if not isinstance(value, kind):
+        raise errors.InvalidArgument(f"{name}: {errors.shown(value)} is not an open {name}; flue_py.open gives a store")
+    return value
+
+
 def _run_key(run_id: str) -> str:
+    if not isinstance(run_id, str):
+        raise errors.InvalidArgument(f"run_id: {errors.shown(run_id)} is not an id; ids are strings")
     return key_of(f"pydantic-ai-run:{run_id}")
 
 
@@ -428,13 +483,17 @@ def _fields(value: object) -> JsonObject:
     return {name: field for name, field in fields.items() if field not in (None, {})}
 
 
-_ADAPTERS: Mapping[Any, TypeAdapter[Any]] = {
-    kind: TypeAdapter(kind) for kind in (RunRecord, StepEvent, ToolEffectRecord, ContinuableSnapshot, Spent)
-}
+_adapter_of: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 def _read(kind: type[Value], fields: JsonObject) -> Value:
-    return cast("Value", _ADAPTERS[kind].validate_python(fields))
+    """Return a value of the harness. Raises `CorruptStore` for what is no such value, or was redacted."""
+    if REDACTED in fields:
+        raise errors.CorruptStore(f"{kind.__name__}: what was stored was redacted")
+    try:
+        return cast("Value", _adapter_of(kind).validate_python(fields))
+    except ValidationError as error:
+        raise errors.CorruptStore(f"{kind.__name__}: what is stored is none: {error}") from error
 
 
 def _record_of(info: SessionInfo) -> RunRecord | None:
@@ -444,38 +503,33 @@ def _record_of(info: SessionInfo) -> RunRecord | None:
 
 def _messages_in(path: Sequence[Entry]) -> list[ModelMessage]:
     """Return the messages of a path that agents of pydantic-ai have written."""
-    groups = [group for group in adapter.groups_of(path) if group.beside is not None]
+    groups = [group for group in adapter.groups_of(path) if group.beside is not None or _is_redacted(group.entries[-1])]
     return journal.rounds(adapter.ReadMessages().messages_of(groups))
+
+
+def _is_redacted(entry: Entry) -> bool:
+    return REDACTED in entry.fields and entry.role in ("system", "user", "assistant", "toolResult")
 
 
 def _dumped(messages: Sequence[ModelMessage]) -> list[JsonObject]:
     try:
         return cast("list[JsonObject]", from_json(ModelMessagesTypeAdapter.dump_json([*messages], warnings=False)))
     except PydanticSerializationError as error:
-        raise errors.InvalidEntry(
-            f"messages: pydantic-ai cannot write them as JSON, so they cannot be kept: {error}"
-        ) from error
+        raise errors.InvalidEntry(f"messages: pydantic-ai cannot write them as JSON: {error}") from error
 
 
 def _shared(before: Sequence[JsonObject], messages: Sequence[JsonObject], *, with_times: bool = True) -> int:
     """Return how many messages two histories begin with in common, but for their stamps and, if so, all times."""
-    count = 0
-    for old, new in zip(before, messages, strict=False):
-        if _bare(old, with_times) != _bare(new, with_times):
-            break
-        count += 1
-    return count
+    pairs = zip(before, messages, strict=False)
+    same = takewhile(lambda pair: _bare(pair[0], with_times) == _bare(pair[1], with_times), pairs)
+    return sum(1 for _ in same)
 
 
 def _bare(message: JsonObject, with_times: bool) -> JsonObject:
     bare = {name: value for name, value in message.items() if name not in _STAMPS}
-    parts = bare["parts"]
-    if not with_times and isinstance(parts, list):
-        bare["parts"] = [
-            {name: value for name, value in part.items() if name != "timestamp"}
-            for part in parts
-            if isinstance(part, dict)
-        ]
+    if not with_times:
+        parts = cast("list[JsonObject]", bare["parts"])
+        bare["parts"] = [{name: value for name, value in part.items() if name != "timestamp"} for part in parts]
     return bare
 
 

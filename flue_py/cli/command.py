@@ -766,7 +766,7 @@ async def newest_session(store: Store) -> Session:
     """Return the session that was active last, and is no task. Raises `SessionNotFound` if there is none."""
     async with aclosing(listed_sessions(partial(store.list_sessions, limit=100))) as sessions:
         async for info in sessions:
-            if info.kind != "task":
+            if not info.is_aside:
                 return await store.find_session(info.id)
     raise SessionNotFound("", detail="there are no sessions yet; import some, or create one (flue-py new)")
 

@@ -362,6 +362,10 @@ EditMetadata: TypeAlias = Callable[[str], str]
 """Makes new metadata of those that are stored: JSON text of each."""
 
 
+HARNESS = "pydanticAiHarness"
+"""The field of a session's metadata that says what pydantic-ai's harness keeps in it: a run, a window, media."""
+
+
 class SessionInfo(Selective, array_like=True):
     """A session as its row describes it, without its history.
 
@@ -435,6 +439,11 @@ class SessionInfo(Selective, array_like=True):
     def active_at(self) -> datetime:
         """When the session was last active (UTC): the time of its newest entry, or of its creation."""
         return from_microseconds(self.active_us)
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether the session is no conversation of its own: a task, or what pydantic-ai's harness keeps."""
+        return self.kind == "task" or HARNESS in self.metadata
 
     @property
     def shown_title(self) -> str | None:

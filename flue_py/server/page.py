@@ -138,7 +138,7 @@ async def _listed(call: Call, cursor: str | None) -> JsonObject:
     damaged: list[str] = []
     for _ in range(_MOST_PAGES):
         page = await call.store.list_sessions(limit=_MOST_LISTED, cursor=cursor)
-        infos += [info for info in page.sessions if info.kind != "task"]
+        infos += [info for info in page.sessions if not info.is_aside]
         damaged += page.damaged
         cursor = page.next_cursor
         if cursor is None or len(infos) >= _MOST_LISTED:

@@ -21,13 +21,13 @@ from pydantic_ai.usage import RequestUsage
 from pydantic_ai_harness.conversation_search import ConversationSearch
 from pydantic_ai_harness.media import MediaContext
 from pydantic_ai_harness.spend import Budget, SpendEntry, SpendLimitExceeded, SpendLimits
-from pydantic_ai_harness.step_persistence import StepPersistence, continue_run
+from pydantic_ai_harness.step_persistence import StepEvent, StepPersistence, continue_run
 from pydantic_ai_harness.tool_output_limits import Band, Spill, ToolOutputLimits
 from pydantic_core import to_jsonable_python
 
 import flue_py
 from flue_py.agents.stores import RECORDS, HarnessStore, SessionHistory
-from flue_py.errors import InvalidArgument
+from flue_py.errors import CorruptStore, InvalidArgument, SessionExists
 from tests.tables import inputs
 
 if RECORDS:
@@ -129,7 +129,36 @@ async def test_steps_come_back_as_they_were_and_no_message_is_stored_twice(tmp_p
             await elsewhere.save_snapshot(snapshot)
         latest = [await kept.latest_snapshot(run_id="r", include_interrupted=flag) for flag in (False, True)]
         assert latest == [trimmed, replace(trimmed, messages=[], state="interrupted")]
+        tenant = store.in_scope("t")
+        assert [*await HarnessStore(tenant).list_runs(), *await SessionHistory(tenant).list_runs()] == []
         assert (await store.verify()).problems == []
+        # A run that is deleted and made again shares nothing with what it was.
+        for step in (7, 8):
+            await store.delete_session_tree(await store.open_session("pydantic-ai-run:r"))
+            await elsewhere.save_snapshot(again := replace(trimmed, step_index=step))
+        assert await kept.latest_snapshot(run_id="r") == again
+
+
+async def test_what_was_redacted_or_damaged_and_sessions_of_somebody_else_are_named(tmp_path: Path) -> None:
+    async with flue_py.open(tmp_path / "a.db") as store:
+        parent = await store.create_session(key="conversation")
+        ours = HarnessStore(store, parent)
+        failed = StepEvent(run_id="r", kind="run_failed", step_index=0, error="bad \0 \ud800")
+        await ours.append_event(failed)
+        assert [link.summary for link in await parent.tasks.links()] == ["bad  \ufffd"]
+        run = await store.open_session("pydantic-ai-run:r")
+        await run.redact((await run.get_tree())[0].id, why="x")
+        assert await ours.list_events(run_id="r") == []
+        await run.append_custom("pydantic_ai.tool_effect", {"run_id": "r"}, on_conflict="rebase")
+        await store.create_session(key="pydantic-ai-media")
+        with pytest.raises(CorruptStore, match="ToolEffectRecord"):
+            await ours.list_unresolved_tool_effects(run_id="r")
+        with pytest.raises(InvalidArgument, match="run_id"):
+            await ours.append_event(replace(failed, run_id=None))
+        with pytest.raises(InvalidArgument, match="session: 'x'"):
+            HarnessStore(store, "x")
+        with pytest.raises(SessionExists, match="pydantic-ai-media"):
+            await ours.put(b"x")
 
 
 @of_recorded
@@ -150,9 +179,12 @@ async def test_a_run_that_was_killed_goes_on_elsewhere_and_goes_with_its_convers
         session = await store.open_session("c")
         [link] = await session.tasks.links()
         assert (link.status, len(link.summary or "")) == ("failed", 2_000)
+        result = next(entry for entry in await session.get_active_path() if entry.role == "toolResult")
+        await session.redact(result.id, why="x")
         await session.rewind(turns=1)
         history = await continue_run(ours, run_id="r")
         assert [message.kind for message in history] == ["request", "response", "request"]
+        assert "redacted" in history[2].parts[0].content
         fork = await session.fork(key="d")
         capabilities = [StepPersistence(store=ours)]
         await Agent(calls("Sent."), capabilities=capabilities).run(
@@ -212,13 +244,13 @@ async def test_spending_is_refused_at_its_limit_in_any_process_and_counted_once(
         again = [entry("5", token="t"), entry("5", token="t"), entry("7", "l", "t")]
         assert await ours.add_many(again) == await theirs.add_many(again) == await theirs.get_many(["k", "l"])
         sums = await ours.get_many(["k", "l", "never"])
-        assert [(spent.usd, spent.tokens) for spent in sums.values()] == [
-            (Decimal("5.8"), 9),
-            (Decimal("7." + "8".zfill(30)), 9),
-            (0, 0),
-        ]
-        with pytest.raises(InvalidArgument, match="window 'k'"):
-            await ours.add_many([entry("1", "l"), entry("NaN")])
+        amounts = [Decimal("5.8"), Decimal("7." + "8".zfill(30)), 0]
+        assert [(spent.usd, spent.tokens) for spent in sums.values()] == [*zip(amounts, (9, 9, 0), strict=True)]
+        for refused, words in ((entry("NaN"), "window 'k'"), (SpendEntry(key="k", usd=1.5), "Decimal")):
+            with pytest.raises(InvalidArgument, match=words):
+                await ours.add_many([entry("1", "l"), refused])
+        assert [info.key for info in (await store.list_sessions()).sessions if not info.is_aside] == []
+        assert (await store.list_sessions(completed=False)).sessions == ()
         assert await theirs.get_many(["k", "l"]) == {name: sums[name] for name in ("k", "l")}
 
 
@@ -257,6 +289,13 @@ async def test_media_are_stored_once_and_named_where_they_are_missing(tmp_path: 
         assert await ours.public_url(uris[0]) is None
         media = await store.open_session("pydantic-ai-media")
         assert len(await media.get_tree()) == 1
+        other = await ours.put(b"secret")
+        await media.redact((await media.get_tree())[1].id, why="x")
+        assert not await ours.exists(other)
+        with pytest.raises(InvalidArgument, match="redacted"):
+            await ours.put(b"secret")
+        with pytest.raises(FileNotFoundError, match="put"):
+            await ours.get_metadata(other)
         await store.delete_session_tree(media)
         assert not await ours.exists(uris[0])
         with pytest.raises(FileNotFoundError, match="put"):
