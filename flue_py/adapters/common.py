@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from hashlib import sha256
 from importlib.metadata import distributions
@@ -61,13 +61,11 @@ def storable(value: JsonObject) -> JsonValue:
 
 def restored_object(value: JsonValue) -> JsonObject:
     """Return the object that `storable` has made ready for a store. Raises `CorruptStore` if it is no such object."""
-    try:
-        read: JsonValue = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        read = None
-    if not isinstance(read, dict):
+    with suppress(ValueError):
+        value = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(value, dict):
         raise errors.CorruptStore("a field of the adapter for pydantic-ai is not what it writes")
-    return read
+    return value
 
 
 # Sessions of a store in another event loop

@@ -411,18 +411,18 @@ def _behind_answer(messages: Sequence[ModelMessage]) -> list[ModelRequest]:
 
 def rounds(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
     """Return the messages with the results of an answer in one request, in the order of its calls."""
-    rounds: list[ModelMessage] = []
+    joined: list[ModelMessage] = []
     order: dict[str, int] = {}
     for message in messages:
         if isinstance(message, ModelResponse):
             order = {call.tool_call_id: number for number, call in enumerate(message.tool_calls)}
-        elif order and rounds and isinstance(last := rounds[-1], ModelRequest):
+        elif order and joined and isinstance(last := joined[-1], ModelRequest):
             parts = _in_order([*last.parts, *message.parts], order)
             instructions, run_id = message.instructions or last.instructions, message.run_id or last.run_id
-            rounds[-1] = replace(message, parts=parts, instructions=instructions, run_id=run_id)
+            joined[-1] = replace(message, parts=parts, instructions=instructions, run_id=run_id)
             continue
-        rounds.append(message)
-    return rounds
+        joined.append(message)
+    return joined
 
 
 def _in_order(parts: Sequence[ModelRequestPart], order: dict[str, int]) -> list[ModelRequestPart]:

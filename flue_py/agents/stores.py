@@ -59,7 +59,7 @@ RECORDS = find_spec("pydantic_ai.conversation_store") is not None
 EVENT, EFFECT, SNAPSHOT = "pydantic_ai.step_event", "pydantic_ai.tool_effect", "pydantic_ai.snapshot"
 SPENT, MEDIA = "pydantic_ai.spent", "pydantic_ai.media"
 
-_PAGE = 500
+_PAGE, _NEAR = 500, 20
 _RUNS = 16
 _MOST_CHARACTERS = 2_000
 _BASE64 = "base64"
@@ -203,8 +203,15 @@ class HarnessStore:
         await self._add(await self._run(record.run_id), EFFECT, _fields(record))
 
     async def get_tool_effect(self, *, run_id: str, tool_call_id: str) -> ToolEffectRecord | None:
-        """Return the latest state of a tool's call; None if there is none. O(effects)."""
-        return (await self._effects(run_id)).get(tool_call_id)
+        """Return the latest state of a tool's call; None if there is none. O(effects behind it)."""
+        run, after = await self._opened(_run_key(run_id)), None
+        while run is not None:
+            page = await run.entries(kind=EFFECT, newest_first=True, after=after, limit=_NEAR)
+            for fields in (restored_object(entry.data) for entry in page):
+                if fields.get("tool_call_id") == tool_call_id:
+                    return _read(ToolEffectRecord, fields)
+            run, after = (run, page[-1].id) if len(page) == _NEAR else (None, None)
+        return None
 
     async def list_unresolved_tool_effects(self, *, run_id: str) -> list[ToolEffectRecord]:
         """Return the calls of a run that began and have no end. O(effects)."""
@@ -302,7 +309,10 @@ class HarnessStore:
     # -- results of tools that are put aside ------------------------------------------------------------------------
 
     async def write(self, key: str, data: bytes) -> str:
-        """Store the result of a tool as an artifact of its run, which the key begins with; return the key. O(size)."""
+        """Store the result of a tool as an artifact of its run, which the key begins with; return the key. O(size).
+
+        An artifact is one entry in base64, which is 64 MiB at most.
+        """
         run_id, _, call_id = key.partition("/")
         try:
             text, form = data.decode(), ""
@@ -479,8 +489,7 @@ def _media_id(uri: str) -> str:
 
 def _fields(value: object) -> JsonObject:
     """Return the fields of a value of the harness as JSON, without those that say nothing."""
-    fields: JsonObject = to_jsonable_python(value)
-    return {name: field for name, field in fields.items() if field not in (None, {})}
+    return {name: each for name, each in to_jsonable_python(value).items() if each not in (None, {})}
 
 
 _adapter_of: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)

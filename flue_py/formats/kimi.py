@@ -338,7 +338,7 @@ def parse_kimi(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -> lis
         parent=parent,
     )
     part = replace(parsed, name=titles.get(True), restates=True)
-    return [part, *kit.bill_of(str(source), part, file, reading.repeated)]
+    return [part, *kit.payer_part(str(source), part, file, reading.repeated)]
 
 
 read_kimi = partial(GatheredReader, parse_kimi)

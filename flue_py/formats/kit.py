@@ -1093,7 +1093,7 @@ _NAMING = {"session_info": False, "custom-title": False, "title": False, "ai-tit
 """The kinds of entries that name a session, and whether a program made the name."""
 
 
-def bill_of(payer: str, repeating: SessionPart, name: str, calls: Sequence[PaidCall]) -> list[SessionPart]:
+def payer_part(payer: str, repeating: SessionPart, name: str, calls: Sequence[PaidCall]) -> list[SessionPart]:
     """Return a part for the session that pays the calls which a fork of it repeats, in its file; none for no calls."""
     if not calls:
         return []

@@ -271,11 +271,8 @@ class _Reading(Struct):
 def parse_openhands(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -> kit.SessionPart | None:
     """Return the conversation of a state and its events. Raises `UnreadableFile` if the state is none."""
     about = rows[0].fields if rows[0].type == SESSION else {}
-    state, meta, file = (
-        fields_of(about.get("data")),
-        fields_of(about.get("meta")),
-        kit.text_in(about, "file") or "the file",
-    )
+    state, meta = fields_of(about.get("data")), fields_of(about.get("meta"))
+    file = kit.text_in(about, "file") or "the file"
     session_id, above = state.get("id"), about.get("above")
     if not kit.is_name(session_id) or not isinstance(state.get("agent"), dict):
         raise UnreadableFile(f"{file} is not the state of a conversation of OpenHands; nothing was imported")

@@ -135,7 +135,7 @@ class QwenCodeReader(kit.RowReader):
         is_over = self._parent is not None and self._about.get("status") == "completed"
         own = replace(part, completed_us=kit.read_time(self._about.get("lastUpdatedAt")) if is_over else None)
         calls, self._repeated = self._repeated, []
-        return [own, *kit.bill_of(self._payer, own, self._name, calls)]
+        return [own, *kit.payer_part(self._payer, own, self._name, calls)]
 
     def finish(self, *, take_all: bool) -> list[kit.SessionPart]:
         """Return the last part: a row is complete, so that nothing is held back. Raises `UnreadableFile`."""

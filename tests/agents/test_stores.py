@@ -175,7 +175,10 @@ async def test_a_run_that_was_killed_goes_on_elsewhere_and_goes_with_its_convers
         ours = HarnessStore(store)
         [effect] = await ours.list_unresolved_tool_effects(run_id="r")
         assert (effect.tool_name, effect.status) == ("look", "started")
+        for number in range(1, 45):
+            await ours.record_tool_effect(replace(effect, tool_call_id=f"call-{number}"))
         assert effect == await ours.get_tool_effect(run_id="r", tool_call_id="call-0")
+        assert await ours.get_tool_effect(run_id="r", tool_call_id="call-45") is None
         session = await store.open_session("c")
         [link] = await session.tasks.links()
         assert (link.status, len(link.summary or "")) == ("failed", 2_000)
