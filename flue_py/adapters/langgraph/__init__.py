@@ -442,7 +442,8 @@ class Checkpoints(layout.Finding):
         data: JsonObject = {"checkpoint": checkpoint, "task": task[0], "path": task[1], "writes": stored}
 
         async def work(place: Place) -> None:
-            if await self._found(place, checkpoint) is None:
+            # One of the framework may still be to come: what others have added is for its `put` to compare.
+            if layout.stands_for_others(checkpoint) and await self._found(place, checkpoint) is None:
                 await self._begin(place, checkpoint, values)
             await self.put_writes_into(place, checkpoint, data)
 
@@ -456,14 +457,14 @@ class Checkpoints(layout.Finding):
             under = await self._found(place, checkpoint_id)
         # The writes of a task may come before the checkpoint that they belong to.
         at = under.entry_id if under is not None else entry_id(checkpoint_id, 1)
-        leaf = place.leaf_id
-        is_at_leaf = under is None or under is at_leaf
-        below = leaf
+        leaf = below = place.leaf_id
+        above = under
         if under is not None:
             below = (await self._below(place, at_leaf, under.id))[1]
-        above = at_leaf if is_at_leaf else under
+        elif at_leaf is not None and await self._is_right_below(place, at_leaf):
+            above = at_leaf
         after = None if above is None else above.entry_id
-        moves = is_at_leaf and below == leaf
+        moves = (under is None or under is at_leaf) and below == leaf
         data = data | {"after": after}
         number = self._free.get((place.id, at)) or 0
         while True:

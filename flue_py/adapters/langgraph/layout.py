@@ -696,6 +696,11 @@ _AFTER = "-ffff-"
 """A part of an id that makes it greater than every id that the framework makes at the same time."""
 
 
+def stands_for_others(checkpoint_id: str) -> bool:
+    """Return whether an id is one of `begun_by_hand`: the framework, with its version 6 of UUIDs, makes none such."""
+    return checkpoint_id.startswith(_FIRST) or checkpoint_id[18:24] == _AFTER
+
+
 async def begun_by_hand(session: Session | Place, last: Record | None, values: Values) -> Record | None:
     """Return the checkpoint that stands for the context at the leaf; None where others have added nothing to it.
 
@@ -927,11 +932,7 @@ class Finding:
         return [records[id] for id in sorted(records)]
 
     def _record(self, session: Session | Place, entry: Entry) -> Record:
-        record = self._records.get((session.id, entry.id))
-        if record is None:
-            record = Record.of(entry)
-            self._records.put((session.id, entry.id), record)
-        return record
+        return self._records.get_or_put((session.id, entry.id), lambda: Record.of(entry))
 
     async def _above_or_at(self, session: Session | Place, entry_id: str) -> Record | None:
         at = self._above.get((session.id, entry_id)) or entry_id

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.language_models.fake_chat_models import FakeMessagesListChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.graph import START, MessagesState, StateGraph
+
+import flue_py
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -40,3 +43,10 @@ def chat(saver: BaseCheckpointSaver[str], replies: Sequence[BaseMessage]) -> Any
 def thread(id: str, **more: str) -> Any:
     """Return the configuration that names a thread."""
     return {"configurable": {"thread_id": id, **more}}
+
+
+def sound(path: Path, sessions: int) -> None:
+    """Check that nothing is wrong with a store, and how many sessions it has."""
+    with flue_py.sync.open(path) as store:
+        assert store.verify().problems == []
+        assert len(store.list_sessions(limit=500).sessions) == sessions

@@ -21,7 +21,7 @@ import flue_py
 from flue_py.adapters.langgraph import FlueSaver
 from flue_py.db.backend import Backend
 from flue_py.errors import InvalidArgument, SessionNotFound
-from tests.adapters.langgraph.graphs import answers, chat, thread
+from tests.adapters.langgraph.graphs import answers, chat, sound, thread
 from tests.values import existing
 
 
@@ -45,12 +45,6 @@ def branched(saver: FlueSaver, id: str) -> None:
     graph.invoke({"messages": [("user", "Two?")]}, thread(id))
     graph.invoke({"messages": [("user", "Else?")]}, first)
     saver.put_writes(first, [("late", 1)], "late")
-
-
-def sound(path: Path, sessions: int) -> None:
-    with flue_py.sync.open(path) as store:
-        assert store.verify().problems == []
-        assert len(store.list_sessions(limit=500).sessions) == sessions
 
 
 def test_a_thread_is_copied_often_and_at_once(tmp_path: Path) -> None:

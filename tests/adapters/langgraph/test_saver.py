@@ -6,7 +6,8 @@ import asyncio
 import subprocess
 import sys
 import textwrap
-import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from langchain_core.messages import (
     SystemMessage,
     ToolMessage,
 )
-from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.base import copy_checkpoint, empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
@@ -38,7 +39,7 @@ from langgraph.types import Command, interrupt
 import flue_py
 from flue_py.adapters.langgraph import FlueSaver, ThreadOwned, layout
 from flue_py.errors import InvalidArgument, LeafConflict, SessionNotFound
-from tests.adapters.langgraph.graphs import USAGE, answers, chat, thread
+from tests.adapters.langgraph.graphs import USAGE, answers, chat, sound, thread
 from tests.tables import inputs
 from tests.values import existing
 
@@ -84,24 +85,23 @@ def test_states_are_those_of_the_frameworks_own_saver(tmp_path: Path) -> None:
 
     with FlueSaver.from_conn_string(tmp_path / "a.db") as saver:
         assert run(saver) == run(InMemorySaver())
-    with checked(tmp_path / "a.db"):
-        pass
+    sound(tmp_path / "a.db", 1)
 
 
-@pytest.mark.parametrize("restarted", [False, True])
-def test_messages_that_are_changed_and_removed_are_so(tmp_path: Path, restarted: bool) -> None:
+def test_messages_that_are_changed_and_removed_are_so(tmp_path: Path) -> None:
+    steps: list[list[Any]] = [
+        [HumanMessage("a", id="a"), AIMessage("b", id="b"), HumanMessage("c", id="c")],
+        [RemoveMessage("b")],
+        [HumanMessage("A", id="a")],
+        [HumanMessage("d", id="d")],
+        [RemoveMessage(REMOVE_ALL_MESSAGES), HumanMessage("e", id="e")],
+        [HumanMessage(str(number), id=str(number)) for number in range(300)],
+        [RemoveMessage(str(number)) for number in range(290)],
+        [HumanMessage("f", id="f")],
+    ]
+
     def edits(saver_of: Any) -> list[Any]:
         seen = []
-        steps: list[list[Any]] = [
-            [HumanMessage("a", id="a"), AIMessage("b", id="b"), HumanMessage("c", id="c")],
-            [RemoveMessage("b")],
-            [HumanMessage("A", id="a")],
-            [HumanMessage("d", id="d")],
-            [RemoveMessage(REMOVE_ALL_MESSAGES), HumanMessage("e", id="e")],
-            [HumanMessage(str(number), id=str(number)) for number in range(300)],
-            [RemoveMessage(str(number)) for number in range(290)],
-            [HumanMessage("f", id="f")],
-        ]
         for step in steps:
             with saver_of() as saver:
                 graph = chat(saver, [])
@@ -111,12 +111,11 @@ def test_messages_that_are_changed_and_removed_are_so(tmp_path: Path, restarted:
             return [*seen, *(values for values, _, _ in history(chat(saver, []), thread("t")))]
 
     memory = InMemorySaver()
-    ours = FlueSaver(tmp_path / "a.db")
-    path = tmp_path / "a.db"
-    try:
-        assert edits(lambda: FlueSaver(path) if restarted else ours.__class__(path)) == edits(lambda: memory)
-    finally:
-        ours.close()
+    expected = edits(lambda: memory)
+    with FlueSaver(tmp_path / "a.db") as saver:
+        assert edits(lambda: nullcontext(saver)) == expected
+    path = tmp_path / "restarted.db"
+    assert edits(lambda: FlueSaver(path)) == expected
     with checked(path) as store:
         said = [message["content"] for message in store.open_session("t").build_context()]
         assert said == ["e", *(str(number) for number in range(290, 300)), "f"]
@@ -232,20 +231,13 @@ def test_one_saver_serves_loops_and_threads(tmp_path: Path) -> None:
     asyncio.run(graph.ainvoke({"messages": [("user", "One?")]}, thread("t")))
     asyncio.run(graph.ainvoke({"messages": [("user", "Two?")]}, thread("t")))
     graph.invoke({"messages": [("user", "Three?")]}, thread("t"))
-    runs = [
-        threading.Thread(target=graph.invoke, args=({"messages": [("user", str(number))]}, thread(f"t{number}")))
-        for number in range(8)
-    ]
-    for run in runs:
-        run.start()
-    for run in runs:
-        run.join()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: graph.invoke({"messages": [("user", str(n))]}, thread(f"t{n}")), range(8)))
     assert len(graph.get_state(thread("t")).values["messages"]) == 6
     for number in range(8):
         assert len(graph.get_state(thread(f"t{number}")).values["messages"]) == 2
     saver.close()
-    with checked(tmp_path / "a.db"):
-        pass
+    sound(tmp_path / "a.db", 9)
 
 
 @pytest.mark.parametrize("how", ["path", "open store"])
@@ -265,8 +257,7 @@ def test_many_tasks_write_at_once(tmp_path: Path, how: str) -> None:
             await writes(FlueSaver(store))
 
     asyncio.run(main())
-    with checked(tmp_path / "a.db"):
-        pass
+    sound(tmp_path / "a.db", 1)
 
 
 def test_rewinding_and_forking_by_the_store_is_seen_by_the_graph(tmp_path: Path) -> None:
@@ -367,8 +358,35 @@ def test_what_others_append_while_a_graph_runs_is_a_conflict_and_what_it_finds_i
             assert [message.text for message in app.get_state(thread(id)).values["messages"]] == summed_up
             context = [message["content"] for message in store.open_session(id).build_context()]
             assert context == [[{"type": "text", "text": summed_up[0]}], *summed_up[1:]]
-    with checked(path):
-        pass
+    sound(path, 2)
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_writes_of_a_task_may_come_before_their_checkpoint_in_a_session_that_others_added_to(
+    tmp_path: Path, is_begun: bool
+) -> None:
+    path = tmp_path / "a.db"
+    with FlueSaver.from_conn_string(path) as saver, flue_py.sync.open(path) as store:
+        graph = chat(saver, answers(3)[is_begun:])
+        session = store.create_session(key="t")
+        if is_begun:
+            graph.invoke({"messages": [("user", "One?")]}, thread("t"))
+            session.refresh()
+        session.append_message({"role": "user", "content": "By another."})
+        read: Any = saver.get_tuple(thread("t"))
+        new = {**copy_checkpoint(read.checkpoint), "id": empty_checkpoint()["id"]}
+        version = saver.get_next_version(max(new["channel_versions"].values()), None)
+        new["channel_values"]["x"], new["channel_versions"]["x"] = 1, version
+        saver.put_writes(thread("t", checkpoint_id=new["id"]), [("x", 2)], "early")
+        assert graph.get_state(thread("t")).config == read.config
+        saver.put(read.config, new, {"source": "loop", "step": 9}, {"x": version})
+        put: Any = saver.get_tuple(thread("t"))
+        assert (put.checkpoint["id"], put.checkpoint["channel_values"]["x"]) == (new["id"], 1)
+        assert put.pending_writes == [("early", "x", 2)]
+        assert put.parent_config["configurable"]["checkpoint_id"] == read.config["configurable"]["checkpoint_id"]
+        said = graph.invoke({"messages": [("user", "Two?")]}, thread("t"))["messages"]
+        assert [message.text for message in said][-3:-1] == ["By another.", "Two?"]
+    sound(path, 1)
 
 
 def test_a_late_write_of_a_task_leaves_nothing_behind_that_refuses_what_is_put_next(tmp_path: Path) -> None:
@@ -424,8 +442,7 @@ def test_what_is_redacted_is_in_no_answer_of_a_saver_that_knew_it_and_the_graph_
                 assert len(history) == (0 if kind == layout.CHECKPOINT else 3)
         said = graph.compile(checkpointer=saver).invoke({"messages": [("user", "Two?")]}, thread("t"))
         assert [message.text for message in said["messages"]] == [*texts, "Two?", secret]
-    with checked(path):
-        pass
+    sound(path, 1)
 
 
 def test_messages_of_others_are_not_taken_for_those_that_another_serializer_wrote(tmp_path: Path) -> None:
@@ -481,8 +498,7 @@ def test_a_run_that_ended_after_its_input_goes_on(tmp_path: Path) -> None:
         assert chat(saver, []).get_state(thread("t")).values == {}
         done = chat(saver, answers(1, "No.")).invoke({"messages": [("user", "Else?")]}, thread("t"))
         assert [message.content for message in done["messages"]] == ["Else?", "No. 0"]
-    with checked(path):
-        pass
+    sound(path, 1)
 
 
 def test_subgraphs_are_tasks_and_their_calls_are_paid_once(tmp_path: Path) -> None:
@@ -506,8 +522,7 @@ def test_subgraphs_are_tasks_and_their_calls_are_paid_once(tmp_path: Path) -> No
         saver.delete_thread("t")
         assert list(saver.list(thread("t"))) == []
         assert len(list(saver.list(thread("copy")))) == everything
-    with checked(path):
-        pass
+    sound(path, 2)
 
 
 def test_pruned_namespaces_name_the_sessions_that_are_there(tmp_path: Path) -> None:
