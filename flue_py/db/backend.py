@@ -398,36 +398,38 @@ class Backend:
         session_id: str,
         *,
         scope: str | None = None,
-        dry_run: bool = False,
         expected: Expected = STORED,
         erased: erasure.Needles | None = None,
         despite: Collection[str] = (),
-        beside: Sequence[str] = (),
     ) -> Deletion:
         """Delete the session and the closure of its task links, and every entry that no other session sees.
 
         Several parents, cycles and missing children are allowed. A session that is missing, or is in another scope than
         the one named, deletes nothing: so does a second call; only one that is there is compared. Where a scope is
         named, tasks in another one are as missing, and stay. Ledger rows stay. Budgets of these sessions go; their
-        reservations in others stay, to be settled or to expire. With ``dry_run`` nothing goes, and the same is
-        returned, of sessions ``beside`` it as well, as if all of them went at once. With ``erased`` it is an erasure:
-        ledger rows lose agents and folders, what goes is overwritten, and ``erased`` takes what goes, for
-        `forget_deleted`. Raises `OnHold` for holds on these sessions or their scopes that are not in ``despite``.
-        O(rows deleted), a constant number of statements and one for each ``beside``; an erasure O(their size).
+        reservations in others stay, to be settled or to expire. With ``erased`` it is an erasure: ledger rows lose
+        agents and folders, what goes is overwritten, and ``erased`` takes what goes, for `forget_deleted`. Raises
+        `OnHold` for holds on these sessions or their scopes that are not in ``despite``. O(rows deleted), a constant
+        number of statements; an erasure O(their size).
         """
 
         def work(tx: Transaction) -> tuple[Deletion, erasure.Needles | None]:
             # It may be run again.
             needles = None if erased is None else erasure.Needles()
             delete = partial(ops.delete.delete_tree, tx, self._sources, session_id, scope, expected, despite=despite)
-            return delete(dry_run=dry_run, erased=needles, beside=beside if dry_run else ()), needles
+            return delete(erased=needles), needles
 
-        deletion, needles = await (self._runner.read if dry_run else self._runner.write)(work)
+        deletion, needles = await self._runner.write(work)
         if erased is not None and needles is not None:
             erased.take(needles)
-        if not dry_run:
-            await self._forget_words(deletion)
+        await self._forget_words(deletion)
         return deletion
+
+    plan_deletion = _read(lambda: ops.delete.plan_deletion)
+    """Return the deletion of several sessions at once, as `delete_tree` would report it. Nothing goes.
+
+    Raises as `delete_tree`, for each. O(entries that go), a constant number of statements and one for each session.
+    """
 
     async def empty_scope(
         self, scope: str, *, dry_run: bool = False, erased: erasure.Needles | None = None, despite: Collection[str] = ()

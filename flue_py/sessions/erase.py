@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 
+from msgspec.structs import replace
+
 from flue_py.core.erasure import Look, Needles, Receipt, Redaction
 from flue_py.core.json import NamedTuple
 from flue_py.core.sessions import NO_NOTE, Deletion, LegalHold, Note, ScopeContents, check_scope
@@ -108,17 +110,15 @@ class StoreErasure(Scoped):
 
     async def _delete_trees(self, names: Sequence[str], scope: str | None, work: _Work) -> None:
         """Delete session trees. In an erasure, the entries that others see lose their texts first."""
-        delete = partial(self._backend.delete_tree, scope=scope, erased=work.needles, despite=work.despite)
-        if work.dry_run:
-            if names:
-                planned = await delete(names[0], dry_run=True, beside=names[1:])
-                await self._redact(planned.shared, work)
-                work.trees.append(planned)
-            return
-        for name in names:
-            if work.needles is not None:
-                await self._redact((await delete(name, dry_run=True)).shared, work)
-            work.trees.append(await delete(name))
+        erases, despite = work.needles is not None, work.despite
+        plan = partial(self._backend.plan_deletion, scope=scope, despite=despite, is_erasure=erases)
+        delete = partial(self._backend.delete_tree, scope=scope, erased=work.needles, despite=despite)
+        planned, trees = await plan(names), list[Deletion]()
+        for name in () if work.dry_run else names:
+            await self._redact((await plan([name])).shared if erases else (), work)
+            trees.append(await delete(name))
+        await self._redact(planned.shared if work.dry_run else (), work)
+        work.trees.extend([planned] if work.dry_run else as_one(trees, planned))
 
     async def _redact(self, pairs: Iterable[tuple[str, str]], work: _Work) -> None:
         entries: dict[str, list[str]] = {}
@@ -209,6 +209,11 @@ class StoreErasure(Scoped):
             size=needles.size,
             look=look,
         )
+
+
+def as_one(trees: Iterable[Deletion], planned: Deletion) -> list[Deletion]:
+    """Return deletions with the number of entries that stay once all are done, since one may leave some to the next."""
+    return [Deletion((), entries_kept=planned.entries_kept), *(replace(tree, entries_kept=0) for tree in trees)]
 
 
 def receipt_of(

@@ -22,7 +22,7 @@ from flue_py.core.sessions import SessionInfo
 from flue_py.db.runner import now_us
 from flue_py.errors import InvalidArgument, OnHold, shown
 from flue_py.lazy import expression
-from flue_py.sessions.erase import receipt_of
+from flue_py.sessions.erase import as_one, receipt_of
 from flue_py.sessions.handle import SeenOptions, all_sessions, checked_ids, checked_seen, checked_session
 from flue_py.sessions.store import Store
 
@@ -168,11 +168,10 @@ async def delete_all(
 ) -> Receipt:
     """Delete sessions, each with its task sessions in a transaction of its own, or only say which would go."""
     names, seen = [checked_session(session_id) for session_id in session_ids], checked_seen(**options)
-    delete = partial(store.backend.delete_tree, scope=store.scope, expected=seen, despite=checked_ids(despite_holds))
-    if dry_run:
-        trees = [await delete(names[0], dry_run=True, beside=names[1:])] if names else []
-    else:
-        trees = [await delete(name) for name in names]
+    despite = checked_ids(despite_holds)
+    planned = await store.backend.plan_deletion(names, store.scope, seen, despite=despite)
+    delete = partial(store.backend.delete_tree, scope=store.scope, expected=seen, despite=despite)
+    trees = [planned] if dry_run else as_one([await delete(name) for name in names], planned)
     return receipt_of(trees, now_us(), dry_run=dry_run)
 
 

@@ -967,10 +967,10 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         """
         seen = handle.checked_seen(**options)
         handle.checked_flag(dry_run, "dry_run")
-        meant, despite = self._meant(scope), handle.checked_ids(despite_holds)
-        return await self._backend.delete_tree(
-            handle.checked_session(session), scope=meant, dry_run=dry_run, expected=seen, despite=despite
-        )
+        name, meant, despite = handle.checked_session(session), self._meant(scope), handle.checked_ids(despite_holds)
+        if dry_run:
+            return await self._backend.plan_deletion([name], meant, seen, despite=despite)
+        return await self._backend.delete_tree(name, scope=meant, expected=seen, despite=despite)
 
     # -- the store itself -------------------------------------------------------------------------------------
 

@@ -786,8 +786,8 @@ class ExpectationContract:
     async def test_a_deletion_foretold_compares_too(self, backend: Backend) -> None:
         session, _, revision = await _written(backend)
         async with refused(backend, errors.RevisionConflict):
-            await backend.delete_tree(session, dry_run=True, expected=Seen(revision=revision + 1))
-        foretold = await backend.delete_tree(session, dry_run=True, expected=Seen(revision=revision))
+            await backend.plan_deletion([session], None, Seen(revision=revision + 1))
+        foretold = await backend.plan_deletion([session], None, Seen(revision=revision))
         assert await backend.delete_tree(session, expected=Seen(revision=revision)) == foretold
 
     async def test_a_session_that_is_gone_or_of_another_scope_compares_nothing(self, backend: Backend) -> None:

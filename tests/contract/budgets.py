@@ -663,7 +663,7 @@ class BudgetContract:
         await budget_for(backend, child.id, 100, covers="tasks")
         done, held = await reserve(backend, child.id, 10), await reserve(backend, child.id, 20)
         await backend.commit_reservation(done.id, Amounts(7))
-        await backend.delete_tree(child.id, dry_run=True)
+        await backend.plan_deletion([child.id], None)
         assert len(await backend.list_budgets(scope=None, after=None, limit=9)) == 4
         await backend.delete_tree(child.id)
         assert [each.id for each in await backend.list_budgets(scope=None, after=None, limit=9)] == [

@@ -533,8 +533,8 @@ class DeletionContract:
         for session_id, tokens in ((parent.id, 3), ("theirs", 5)):
             call = PaidCall(UsageTotals(tokens, total_tokens=tokens), call_id=session_id)
             await backend.record_call(session_id, call)
-        for dry_run in (True, False):
-            gone = await backend.delete_tree(parent.id, scope="a", dry_run=dry_run)
+        for deletion in (backend.plan_deletion([parent.id], "a"), backend.delete_tree(parent.id, scope="a")):
+            gone = await deletion
             assert (set(gone.session_ids), gone.missing_ids) == ({parent.id, own.id}, ("theirs",))
         assert await backend.get_session("theirs") is not None
         assert await backend.get_session(below.id) is not None
@@ -547,7 +547,7 @@ class DeletionContract:
         await add(backend, child.id, *talk(3))
         await backend.link_task(child.id, UNKNOWN, "u")
         async with unchanged(backend):
-            foretold = await backend.delete_tree(session.id, dry_run=True)
+            foretold = await backend.plan_deletion([session.id], None)
         assert {*foretold.session_ids} == {session.id, child.id}
         assert (foretold.missing_ids, foretold.entries_deleted, foretold.entries_kept) == ((UNKNOWN,), 5, 2)
         done = await backend.delete_tree(session.id)
@@ -591,7 +591,7 @@ class DeletionContract:
         child = await backend.create_task(parent.id, "t", NewSession())
         await backend.link_task(parent.id, UNKNOWN, "u")
         await backend.link_task(child.id, UNKNOWN, "u")
-        foretold = await backend.delete_tree(parent.id, dry_run=True)
+        foretold = await backend.plan_deletion([parent.id], None)
         assert sorted(foretold.links) == sorted([(parent.id, child.id), (parent.id, UNKNOWN), (child.id, UNKNOWN)])
         deletion = await backend.delete_tree(parent.id)
         assert {*deletion.session_ids} == {parent.id, child.id}

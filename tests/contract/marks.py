@@ -459,7 +459,7 @@ class ForkMarkContract:
         session, ids = await talked(backend, 2)
         await backend.set_label(session.id, ids[0], "a")
         fork = await backend.fork(session.id, STORED, NewSession())
-        await backend.delete_tree(session.id, dry_run=True)
+        await backend.plan_deletion([session.id], None)
         await backend.set_label(session.id, ids[0], "b")
         assert await labels(backend, fork.id) == {ids[0]: "b"}
 

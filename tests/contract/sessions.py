@@ -784,7 +784,7 @@ class ReusedIdContract:
     async def test_deleting_it_again_deletes_nothing(self, backend: Backend) -> None:
         old, new = await self._used_again(backend)
         before = await store_snapshot(backend)
-        assert (await backend.delete_tree(old, dry_run=True)).session_ids == ()
+        assert (await backend.plan_deletion([old], None)).session_ids == ()
         assert (await backend.delete_tree(old)).session_ids == ()
         assert await store_snapshot(backend) == before
         assert (await backend.delete_tree(new.ref)).session_ids == ("again",)

@@ -118,19 +118,19 @@ def test_rm_of_a_scope_asks_and_says_what_went_and_what_stays(flue: Flue) -> Non
         session.append_message({"role": "assistant", "content": "x", "usage": {"input": 1, "output": 0}})
         mine.remember("fact", "x")
         mine.set_budget(tokens=5)
-        shown_session = f"  {session.id}  (empty)"
+        of_sessions = [f"  {session.fork().id}  fork of (empty)", f"  {session.id}  (empty)"]
     before = asyncio.run(held(flue.database))
     assert "or give --scope for everything of a tenant or user" in flue.run("rm", code=2).stderr
     assert "this would delete everything of scope 't1'" in flue.run("rm", "--scope", "t1", code=2).stderr
     assert flue.lines("rm", "--scope", "t1", "--dry-run") == [
-        "1 session, 1 entry, 1 memory, 0 files, 1 budget would be deleted",
-        shown_session,
+        "2 sessions, 1 entry, 1 memory, 0 files, 1 budget would be deleted",
+        *of_sessions,
         "what was paid stays: 1 paid call, without agents and folders",
     ]
     assert asyncio.run(held(flue.database)) == before
     row = flue.json("rm", "--scope", "t1", "--yes")
-    assert (len(row["sessionIds"]), row["dryRun"], row["complete"], row["entriesKept"]) == (1, False, None, 0)
-    assert row["counts"] == {"sessions": 1, "entries": 1, "memories": 1, "files": 0, "budgets": 1, "calls": 1}
+    assert (len(row["sessionIds"]), row["dryRun"], row["complete"], row["entriesKept"]) == (2, False, None, 0)
+    assert row["counts"] == {"sessions": 2, "entries": 1, "memories": 1, "files": 0, "budgets": 1, "calls": 1}
     assert "has the id or key 'gone'" in flue.run("rm", "gone", "--scope", "t1", code=4).stderr
     assert asyncio.run(held(flue.database))[3] == before[3]
     flue.run("rm", "--scope", "nobody")

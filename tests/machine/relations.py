@@ -41,9 +41,7 @@ class Relating(ComparingMachine):
         """Delete a session and the closure of its links, after saying what that will do."""
         session_id = self._session(pick)
         expected = self._seen(session_id, seen)
-        foretold = self._both(
-            lambda backend: backend.delete_tree(session_id, scope=scope, dry_run=True, expected=expected)
-        )
+        foretold = self._both(lambda backend: backend.plan_deletion([session_id], scope, expected))
         self._compare_stores()
         done = self._both(lambda backend: backend.delete_tree(session_id, scope=scope, expected=expected))
         assert done == foretold

@@ -308,12 +308,23 @@ class StoreModel(ModelLedger, ModelBudgets):
             return
         self._commit(parent, None)
 
-    async def delete_tree(
-        self, session_id: str, *, scope: str | None = None, dry_run: bool = False, expected: Expected = STORED
+    async def plan_deletion(
+        self, session_ids: Sequence[str], scope: str | None, expected: Expected = STORED
     ) -> Deletion:
+        (session_id,) = session_ids
+        return self._deletion(session_id, scope, expected)[0]
+
+    async def delete_tree(self, session_id: str, *, scope: str | None = None, expected: Expected = STORED) -> Deletion:
+        deletion, doomed, gone = self._deletion(session_id, scope, expected)
+        self._remove(doomed, gone)
+        return deletion
+
+    def _deletion(
+        self, session_id: str, scope: str | None, expected: Expected
+    ) -> tuple[Deletion, dict[str, Session], list[tuple[dict[str, Row], str]]]:
         root = self._sessions.get(session_id)
         if root is None or not is_meant(session_id, root.number) or scope not in (None, root.info.scope):
-            return Deletion(())
+            return Deletion(()), {}, []
         root.check_seen(expected)
         doomed: dict[str, Session] = {}
         missing: dict[str, None] = {}
@@ -327,9 +338,7 @@ class StoreModel(ModelLedger, ModelBudgets):
                 queue += [link.child_id for link in found.links]
         links = tuple((each, link.child_id) for each, session in doomed.items() for link in session.links)
         kept, gone = self._parted(doomed)
-        if not dry_run:
-            self._remove(doomed, gone)
-        return Deletion(tuple(doomed), tuple(missing), len(gone), kept, links)
+        return Deletion(tuple(doomed), tuple(missing), len(gone), kept, links), doomed, gone
 
     def _parted(self, doomed: dict[str, Session]) -> tuple[int, list[tuple[dict[str, Row], str]]]:
         """Return how many entries the doomed sessions made that survivors hold, and the entries nobody holds."""

@@ -143,12 +143,10 @@ async def test_a_session_that_is_made_while_its_scope_is_deleted_goes_too(
     delete_tree = type(store.backend).delete_tree
     made: list[str] = []
 
-    async def deleting(
-        backend: Backend, session_id: str, *, scope: str, dry_run: bool = False, **_: object
-    ) -> flue_py.Deletion:
+    async def deleting(backend: Backend, session_id: str, *, scope: str, **_: object) -> flue_py.Deletion:
         if not made:
             made.append((await store.create_session(scope="t1")).id)
-        return await delete_tree(backend, session_id, scope=scope, dry_run=dry_run)
+        return await delete_tree(backend, session_id, scope=scope)
 
     monkeypatch.setattr(type(store.backend), "delete_tree", deleting)
     done = await store.delete_scope("t1", dry_run=False)

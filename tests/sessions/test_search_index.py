@@ -450,9 +450,7 @@ async def test_a_search_of_everything_goes_on_without_a_session_that_is_deleted_
     async def of_one_that_is_deleted(self: Backend, session_id: str, after: int, limit: int) -> Any:
         if session_id == "doomed":
             # By another process, which is killed before the index forgets it.
-            await self._runner.write(
-                lambda tx: ops.delete.delete_tree(tx, self._sources, "doomed", None, dry_run=False)
-            )
+            await self._runner.write(lambda tx: ops.delete.delete_tree(tx, self._sources, "doomed", None))
         return await read(self, session_id, after, limit)
 
     monkeypatch.setattr(Backend, name, of_one_that_is_deleted)

@@ -83,7 +83,7 @@ async def usable(backend: Backend) -> None:
         await add(backend, info.id, user("more"))
     assert (await backend.verify()).problems == []
     for info in await sessions_of(backend):
-        assert info.id in (await backend.delete_tree(info.id, dry_run=True)).session_ids
+        assert info.id in (await backend.plan_deletion([info.id], None)).session_ids
         await backend.delete_tree(info.id)
     assert await sessions_of(backend) == []
 

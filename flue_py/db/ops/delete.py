@@ -49,7 +49,7 @@ from flue_py.db.ops import base, documents, ledger
 from flue_py.db.ops.base import blob_data, checked_payload, entries_of_rows, find_held, lock_tree, read_state, spans_of
 from flue_py.db.ops.documents import check_holds
 from flue_py.db.ops.ledger import delete_scope_budgets, delete_session_budgets
-from flue_py.db.ops.read import FOUND_ENTRY
+from flue_py.db.ops.read import ENTRY_BY_ID
 from flue_py.db.ops.seals import change_calls, keep_call_seals, renew_heads, seal_anew, without_seals
 from flue_py.db.ops.sessions import write_edits
 from flue_py.db.payloads import damaged_rows, decode_payload, unpacked
@@ -140,6 +140,28 @@ LINKS_OF_SESSIONS = statement(tuple[str, str])(
 )
 
 
+def plan_deletion(
+    tx: Transaction,
+    session_ids: Sequence[str],
+    scope: str | None,
+    expected: Expected = STORED,
+    *,
+    despite: Collection[str] = (),
+    is_erasure: bool = False,
+) -> Deletion:
+    """Return the deletion of sessions at once, without one (see `Backend.plan_deletion`)."""
+    doomed = _closure(tx, session_ids, scope)
+    if not doomed.sessions:
+        return Deletion(())
+    _require(tx, session_ids, doomed, expected)
+    keys = json.dumps(list(doomed.sessions))
+    documents.check_holds(tx, doomed.scopes, doomed.sessions.values(), despite)
+    fates = _plan(tx, keys)
+    deleted = sum(count for _, _, count in tx.rows(TAILS_CONTENT, tails=_tails(fates)))
+    shared = shared_entries(tx, fates) if is_erasure else ()
+    return doomed.deletion(deleted, fates, tx.rows(LINKS_OF_SESSIONS, keys=keys), shared)
+
+
 def delete_tree(
     tx: Transaction,
     sources: Sources,
@@ -147,56 +169,49 @@ def delete_tree(
     scope: str | None,
     expected: Expected = STORED,
     *,
-    dry_run: bool,
     erased: Needles | None = None,
     despite: Collection[str] = (),
-    beside: Sequence[str] = (),
 ) -> Deletion:
     """Delete a session, its task closure, and entries that only they saw (see `Backend.delete_tree`)."""
     locked = set[int]()
-    doomed = _closure(tx, [session_id, *beside], scope)
-    while not (dry_run or tx.is_alone or doomed.sessions.keys() <= locked):
+    doomed = _closure(tx, [session_id], scope)
+    while not (tx.is_alone or doomed.sessions.keys() <= locked):
         # A task may be started while we wait: look again, until all there is is locked.
         tx.lock_sessions(doomed.sessions)
         locked |= doomed.sessions.keys()
         doomed = _closure(tx, [session_id], scope)
     if not doomed.sessions:
         return Deletion(())
-    if expected not in (STORED, NOTHING_SEEN) and session_id in doomed.sessions.values():
-        # Only now is it certain that nobody adds anything any more.
-        base.read_state(tx, session_id).require(expected)
+    # Only now is it certain that nobody adds anything any more.
+    _require(tx, [session_id], doomed, expected)
     keys = json.dumps(list(doomed.sessions))
     holds = documents.check_holds(tx, doomed.scopes, doomed.sessions.values(), despite)
     links = tuple(tx.rows(LINKS_OF_SESSIONS, keys=keys))
-    fates = _plan(tx, keys) if dry_run else _plan_locked(tx, keys)
-    if not dry_run:
-        base.leave_marks(tx, keys)
+    fates = _plan_locked(tx, keys)
+    base.leave_marks(tx, keys)
     tails = _tails(fates)
-    entries_kept = sum(fate.keep_depth - fate.lane.fork_depth for fate in fates)
     shared: tuple[tuple[str, str], ...] = ()
     if erased is not None:
         shared = shared_entries(tx, fates)
-        if not dry_run:
-            begin_erasure(tx)
-            take_sessions(tx, erased, fates, keys)
-    content = tx.rows(TAILS_CONTENT if dry_run else DELETE_TAILS, tails=tails)
+        begin_erasure(tx)
+        take_sessions(tx, erased, fates, keys)
+    content = tx.rows(DELETE_TAILS, tails=tails)
     deleted = sum(count for _, _, count in content)
-    if not dry_run:
-        delete_session_budgets(tx, doomed.sessions.values())
-        if imported := tx.rows(IMPORTED_AMONG, keys=keys):
-            change_calls(tx, doomed.sessions, lambda: tx.run(NOTE_IMPORTED, keys=keys))
-        for place in imported:
-            documents.put_document(tx, sources, deletion_of(*place))
-        _note_tasks(tx, session_id, [link for link in links if link[1] not in doomed.others])
-        blobs = {(tree_id, bytes(blob)) for tree_id, blob, _ in content if blob is not None}
-        blobs.update((tree_id, bytes(blob)) for tree_id, blob in tx.rows(DELETE_TAIL_ATTACHMENTS, tails=tails))
-        keep_call_seals(tx, doomed.sessions)
-        _carry_out(tx, fates, blobs, keys)
-        bodies = documents.remove_holds(tx, holds)
-        if erased is not None:
-            change_calls(tx, doomed.sessions, lambda: forget_payers(tx, keys))
-            erased.add(*bodies)
-    return Deletion(tuple(doomed.sessions.values()), tuple(doomed.missing), deleted, entries_kept, links, shared)
+    delete_session_budgets(tx, doomed.sessions.values())
+    if imported := tx.rows(IMPORTED_AMONG, keys=keys):
+        change_calls(tx, doomed.sessions, lambda: tx.run(NOTE_IMPORTED, keys=keys))
+    for place in imported:
+        documents.put_document(tx, sources, deletion_of(*place))
+    _note_tasks(tx, session_id, [link for link in links if link[1] not in doomed.others])
+    blobs = {(tree_id, bytes(blob)) for tree_id, blob, _ in content if blob is not None}
+    blobs.update((tree_id, bytes(blob)) for tree_id, blob in tx.rows(DELETE_TAIL_ATTACHMENTS, tails=tails))
+    keep_call_seals(tx, doomed.sessions)
+    _carry_out(tx, fates, blobs, keys)
+    bodies = documents.remove_holds(tx, holds)
+    if erased is not None:
+        change_calls(tx, doomed.sessions, lambda: forget_payers(tx, keys))
+        erased.add(*bodies)
+    return doomed.deletion(deleted, fates, links, shared)
 
 
 def empty_scope(
@@ -223,6 +238,24 @@ class _Doomed(Frozen):
     others: set[str]
     """Tasks that are in other scopes: they are among the missing, and stay whose they were."""
     scopes: set[str]
+
+    def deletion(
+        self,
+        deleted: int,
+        fates: Iterable[LaneFate],
+        links: Sequence[tuple[str, str]],
+        shared: Sequence[tuple[str, str]] = (),
+    ) -> Deletion:
+        kept = sum(fate.keep_depth - fate.lane.fork_depth for fate in fates)
+        return Deletion(tuple(self.sessions.values()), tuple(self.missing), deleted, kept, tuple(links), tuple(shared))
+
+
+def _require(tx: Transaction, session_ids: Iterable[str], doomed: _Doomed, expected: Expected) -> None:
+    """Raise `LeafConflict` or `RevisionConflict` for a session that is there, and is not as it was seen."""
+    there = set() if expected in (STORED, NOTHING_SEEN) else {*doomed.sessions.values()}
+    for session_id in session_ids:
+        if session_id in there:
+            base.read_state(tx, session_id).require(expected)
 
 
 def _closure(tx: Transaction, session_ids: Iterable[str], scope: str | None) -> _Doomed:
@@ -332,7 +365,6 @@ BLOBS_OF_LANE = statement(tuple[bytes])(
     f"SELECT e.blob FROM entries e WHERE e.{_IN_LANE.format('e')} AND e.blob IS NOT NULL"
     f" UNION SELECT a.sha256 FROM attachments a WHERE a.{_IN_LANE.format('a')}"
 )
-BLOB = statement(tuple[bytes])("SELECT b.data FROM blobs b WHERE b.tree_id = :tree_id AND b.sha256 = :sha256")
 NAMES_OF_PAYERS = statement(tuple[object, ...])(
     f"SELECT n.session_key, n.project, NULL FROM ledger_sessions n WHERE n.session_key {sql.IN_KEYS}"
     f" UNION SELECT g.session_key, NULL, g.agent FROM ledger g WHERE g.session_key {sql.IN_KEYS}"
@@ -396,7 +428,7 @@ def take_sessions(tx: Transaction, needles: Needles, fates: Sequence[LaneFate], 
             _add(needles, payloads)
             low = payloads[-1][0]
         for (sha256,) in tx.rows(BLOBS_OF_LANE, low=fate.keep_depth, **lane):
-            _add(needles, [(None, *row) for row in tx.rows(BLOB, tree_id=fate.lane.tree_id, sha256=bytes(sha256))])
+            needles.add(blob_data(tx, fate.lane.tree_id, bytes(sha256)))
 
 
 def shared_entries(tx: Transaction, fates: Sequence[LaneFate]) -> tuple[tuple[str, str], ...]:
@@ -607,7 +639,7 @@ def _taken(tx: Transaction, state: SessionState, entry_ids: Sequence[str]) -> tu
     """Return the entries to be redacted, with the artifacts that hold the rest of them; and the tombstones."""
     rows: dict[str, StoredEntry] = {}
     for entry_id in entry_ids:
-        row = tx.first(FOUND_ENTRY, tree_id=state.tree_id, entry_id=entry_id) if is_storable(entry_id) else None
+        row = tx.first(ENTRY_BY_ID, tree_id=state.tree_id, entry_id=entry_id) if is_storable(entry_id) else None
         if row is None or find_held(tx, state, entry_id)[0] is None:
             raise EntryNotFound(state.id, entry_id)
         rows[entry_id] = row

@@ -565,7 +565,7 @@ class _Batch:
             case ForkSession(at=at, new=new, scope=scope, idempotency_key=key, drawn_id=drawn):
                 return written(tx, plan_fork(tx, sources, session, at, new, expected, key, scope, drawn))
             case DeleteTree(scope=scope):
-                return delete.delete_tree(tx, sources, session, scope, expected, dry_run=False)
+                return delete.delete_tree(tx, sources, session, scope, expected)
         return FUNCTIONS[type(operation)](tx, sources, operation)
 
     def _compared(self, operation: OnSession) -> Outcome:
