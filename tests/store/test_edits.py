@@ -14,8 +14,7 @@ from tests.effort import first
 from tests.sources import START_US, counted_sources
 from tests.store.edits import Edit, FileRows, Read, Rows, answer_of, is_refused, make, ran, reads
 
-LOG = {"log", "changes", "search"}
-OFF_PATH = {"tree", "marks", "entry costs", *LOG}
+OFF_PATH = {"marks", "entry costs", "log", "changes", "search"}
 UNSEEN: dict[str, set[str]] = {
     "entries": {*OFF_PATH, "usage"},  # what is not on the path of a session, and sums, which verify() makes anew
     "lanes": OFF_PATH,
@@ -26,7 +25,7 @@ UNSEEN: dict[str, set[str]] = {
 }
 """What no digest covers, by table, and the reads whose answers change with it."""
 
-CREATOR = {"path", "context", "turns", *OFF_PATH}
+CREATOR = {"path", "context", "turns", "tree", *OFF_PATH}
 """A copy gives entries to sessions of other keys: no digest covers which session made an entry."""
 
 PLACE = {None, "tree_id", "lane_id", "depth", "session_key", "revision"}

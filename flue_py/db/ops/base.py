@@ -423,14 +423,11 @@ def changed_columns(state: SessionState) -> dict[str, object]:
     return dict(zip(_CHANGED, _changed(state), strict=True))
 
 
-KEYS_OF_TREE = sql.statement(tuple[int])("SELECT s.session_key FROM sessions s WHERE s.tree_id = :tree_id")
-
-
 def lock_tree(tx: Transaction, tree_id: int) -> set[int]:
     """Keep others from writing to the sessions of a tree, and return their keys."""
     locked: set[int] = set()
     # A fork is made by who has locked its source, so that none is missing once nothing is new.
-    while new := {key for (key,) in tx.rows(KEYS_OF_TREE, tree_id=tree_id)} - locked:
+    while new := {key for key, _ in tx.rows(sql.SESSION_IDS, tree_id=tree_id)} - locked:
         locked |= new
         tx.lock_sessions(locked)
     tx.states.clear()

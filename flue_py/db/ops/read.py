@@ -431,9 +431,6 @@ SESSIONS_OF_ENTRY = statement(tuple[str])(
     "SELECT COALESCE(c.id, (SELECT MIN(s.id) FROM sessions s WHERE s.tree_id = e.tree_id)) AS found FROM entries e"
     " LEFT JOIN sessions c ON c.session_key = e.session_key WHERE e.id = :entry_id ORDER BY found LIMIT :count"
 )
-FOUND_ENTRY = statement(StoredEntry)(
-    f"SELECT {sql.ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.id = :entry_id"
-)
 
 
 def find_entry(tx: Transaction, entry_id: str) -> Entry | None:
@@ -448,7 +445,7 @@ def find_entry(tx: Transaction, entry_id: str) -> Entry | None:
     if not session_ids:
         return None
     state = base.read_state(tx, session_ids[0])
-    row = tx.first(FOUND_ENTRY, tree_id=state.tree_id, entry_id=entry_id)
+    row = tx.first(ENTRY_BY_ID, tree_id=state.tree_id, entry_id=entry_id)
     return None if row is None else base.made_entries(tx, state, [row])[0]
 
 

@@ -23,7 +23,7 @@ from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Usage, UsageWindow, usage
 from flue_py.db import sql
 from flue_py.db.ops import base
 from flue_py.db.ops.seals import check_heads, head_of_row, links_of, put_link, read_rows_of_log, renew_heads, write_log
-from flue_py.db.payloads import damaged_path
+from flue_py.db.payloads import damaged_entry, damaged_path
 from flue_py.db.runner import (
     Nothing,
     Pages,
@@ -679,9 +679,10 @@ def read_turns(tx: Transaction, session_id: str, *, leaf: sessions.LeafChoice = 
     return [entry for entry in base.made_entries(tx, state, rows) if begins_turn(entry)]
 
 
-# The lanes that a session holds, each from the place it forks from on.
-HELD_LANES = statement(tuple[int, int, int])(
-    f"{sql.WITH_HELD} SELECT h.lane_id, MIN(l.fork_depth), MAX(h.depth) FROM held h"
+_TO_ITS_END = 2**63 - 1
+# The lanes that a session holds, each with the place that it forks from; its own to their ends.
+HELD_LANES = statement(tuple[int, int | None, int, int])(
+    f"{sql.WITH_HELD} SELECT h.lane_id, MIN(l.parent_lane), MIN(l.fork_depth), MAX(h.depth) FROM held h"
     " JOIN lanes l ON l.tree_id = :tree_id AND l.lane_id = h.lane_id GROUP BY h.lane_id"
 )
 
@@ -691,9 +692,12 @@ def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
     state = base.read_state(tx, session_id)
     retracted = base.retracted_ids(tx, state)
     lanes = tx.rows(HELD_LANES, **base.held_by(state))
-    with collector_held(sum(high - low for _, low, high in lanes)):
-        pages = _pages_of_lanes(tx, state, lanes)
-        entries = [entry for entry in base.entries_of_pages(tx, state, pages) if entry.id not in retracted]
+    with collector_held(sum(depth - low for *_, low, depth in lanes)):
+        entries = base.entries_of_pages(tx, state, _pages_of_lanes(tx, state, lanes))
+    fork_point = state.forked_from_entry
+    if fork_point is not None and all(entry.id != fork_point for entry in entries):
+        raise damaged_entry(fork_point, "is not there", state.id)
+    entries = [entry for entry in entries if entry.id not in retracted]
     inherited = [entry for entry in entries if entry.session_id != state.id]
     own = [entry for entry in entries if entry.session_id == state.id]
     if len(own) != state.entry_count:
@@ -701,10 +705,34 @@ def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
     return sorted(inherited, key=attrgetter("depth")) + sorted(own, key=attrgetter("revision", "ordinal"))
 
 
-def _pages_of_lanes(tx: Transaction, state: SessionState, lanes: Sequence[tuple[int, int, int]]) -> Pages[EntryColumns]:
-    for lane_id, low, high in lanes:
-        where = {"tree_id": state.tree_id, "lane_id": lane_id, "low": low, "high": min(high, _LAST_DEPTH)}
-        yield from tx.pages(sql.LANE_RANGE, **where)
+def _pages_of_lanes(
+    tx: Transaction, state: SessionState, lanes: Sequence[tuple[int, int | None, int, int]]
+) -> Pages[EntryColumns]:
+    """Yield the entries of lanes. Raises `CorruptStore` if one is not where its lane says, or another's."""
+    places, forks = dict[tuple[int | None, int], str](), {(parent, low) for _, parent, low, _ in lanes}
+    begins, creators = list[tuple[tuple[int | None, int], EntryColumns]](), set[int]()
+    for lane_id, parent, low, end in lanes:
+        depth = low
+        where = {"tree_id": state.tree_id, "lane_id": lane_id, "low": low, "high": min(end, _LAST_DEPTH)}
+        for page in tx.pages(sql.LANE_RANGE, **where):
+            for row in page:
+                depth += 1
+                if row[0] != depth:
+                    raise damaged_entry(row[5], "is not where its lane says", state.id)
+                if depth == low + 1:
+                    begins.append(((parent, low), row))
+                if (lane_id, depth) in forks:
+                    places[lane_id, depth] = row[5]
+                if end == _TO_ITS_END:
+                    creators.add(row[4])
+            yield page
+    for place, row in begins:
+        if places.get(place) != row[2]:
+            raise damaged_entry(row[5], "is not where its lane says", state.id)
+    others = creators - {state.key}
+    # Who is there continues only lanes of its own.
+    if others and not others.isdisjoint(key for key, _ in tx.rows(sql.SESSION_IDS, tree_id=state.tree_id)):
+        raise damaged_session(state.id)
 
 
 def taken_entry_ids(tx: Transaction, session_id: str, ids: Sequence[str]) -> set[str]:
