@@ -314,7 +314,7 @@ async def report(
     pages = await write_pages(
         store,
         output or "report",
-        [info for info in infos if info.kind != "task"],
+        [info for info in infos if not info.is_aside],
         damaged=damaged,
         sizes=sizes,
         overwrite=overwrite,

@@ -28,7 +28,7 @@ from flue_py.context.tokens import ESTIMATE_BYTES_PER_TOKEN, count_text_tokens
 from flue_py.core.entries import Entry
 from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.ledger import Dimension
-from flue_py.core.sessions import Document, DocumentName, SessionInfo
+from flue_py.core.sessions import HARNESS, Document, DocumentName, SessionInfo
 from flue_py.errors import CorruptStore, FlueError, InvalidArgument, MissingExtra, shown
 from flue_py.lazy import lazy_module
 from flue_py.render import views
@@ -212,7 +212,7 @@ class Sessions(Frozen, forbid_unknown_fields=True):
                 is_old = since is not None and info.active_at < since
                 if len(infos) == end or is_old:
                     break
-                if self.project is None or is_below(info.cwd, self.project):
+                if HARNESS not in info.metadata and (self.project is None or is_below(info.cwd, self.project)):
                     infos.append(info)
         rows = await listed_rows(store, infos[self.skip : end - 1])
         # Metadata may be of any size.

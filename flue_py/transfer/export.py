@@ -189,7 +189,7 @@ async def write_pages(
 ) -> PagesReport:
     """Write a page for each session, with its tasks, and `index.html`, the list of them with what they cost.
 
-    ``sessions`` are all that are not tasks if they are left out; they stand in their order. Of ``damaged`` ones the
+    ``sessions`` are all but those `SessionInfo.is_aside` if left out, and stand in their order. Of ``damaged`` ones the
     list has the ids alone. Days are those of ``tz``.
     ``sizes`` counts tokens, which takes time. Files are for their owner alone. Raises `InvalidArgument` if a file is
     there and ``overwrite`` is False, `StoreUnavailable`. O(entries).
@@ -198,7 +198,7 @@ async def write_pages(
     if sessions is None:
         damaged = ids = list[str]()
         listed = handle.listed_sessions(partial(store.list_sessions, limit=_PAGE), ids)
-        sessions = [info async for info in listed if info.kind != "task"]
+        sessions = [info async for info in listed if not info.is_aside]
     waiting, size = store.backend.waiting, 0
     if not handle.checked_flag(overwrite, "overwrite") and (target / _INDEX).exists():
         raise errors.InvalidArgument(f"{target / _INDEX} is there already; name another folder, or overwrite it")

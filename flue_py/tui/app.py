@@ -1133,7 +1133,7 @@ class SessionsScreen(BrowserScreen[None]):
         self.query_one(Input).call_later(then)
 
     def action_tasks(self) -> None:
-        """Show or hide task sessions."""
+        """Show or hide task sessions and those of pydantic-ai's harness."""
         self._shows_tasks = not self._shows_tasks
         self.redraw()
 
@@ -1177,7 +1177,7 @@ class SessionsScreen(BrowserScreen[None]):
         """Show the sessions that fit the typed text."""
         chosen = None if from_top else self._chosen()
         words = self.query_one(Input).value
-        listed = [row for row in self._sessions if self._shows_tasks or row.info.kind != "task"]
+        listed = [row for row in self._sessions if self._shows_tasks or not row.info.is_aside]
         self._rows = model.fitting(listed, words, self.browser.masked)
         ids = [] if chosen is None else [row.info.id for row in self._rows]
         self.query_one(RowList).show(len(self._rows), ids.index(chosen.id) if chosen and chosen.id in ids else 0)
@@ -1187,7 +1187,7 @@ class SessionsScreen(BrowserScreen[None]):
         if words:
             text += f" of {len(listed):,}"
         if hidden:
-            text += f" · {counted(hidden, 'task')} hidden"
+            text += f" · {hidden:,} more hidden"
         if self._damaged:
             text += f" · {len(self._damaged)} damaged: {', '.join(self._damaged)}"
         self.head(text + ("" if self._is_whole else " · reading") + f" · {self.browser.place}")

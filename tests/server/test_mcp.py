@@ -23,6 +23,7 @@ import flue_py
 from flue_py.cli.agents import server_on
 from flue_py.cli.main import Place
 from flue_py.context.tokens import count_text_tokens
+from flue_py.core.sessions import HARNESS
 from flue_py.server.mcp import MOST_TOKENS, make_server
 from tests.adapters.needed import needs
 from tests.edges.cli_runs import COMMAND
@@ -145,6 +146,8 @@ async def test_long_and_hostile_texts_are_read_in_parts_and_change_nothing_besid
 
 
 async def test_lists_go_on_where_they_stopped_and_unknown_costs_are_not_zero(database: Path) -> None:
+    async with flue_py.open(database) as store:
+        await store.create_session(metadata={HARNESS: "media"})
     async with tools_of(database) as ask:
         first = await ask("sessions", limit=1)
         second = await ask("sessions", limit=1, skip=first["next"])

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from flue_py.core.sessions import SessionInfo
+from flue_py.core.sessions import HARNESS, SessionInfo
 from flue_py.render.lines import UNICODE, cells, text_of
 from flue_py.render.views import ListedSession, listed_session
 from flue_py.tui.model import columns_of, fitting, list_heading, list_line
@@ -206,26 +206,15 @@ async def test_a_long_text_is_cut_until_it_is_asked_for(tmp_path: Path) -> None:
     [
         [("message", {"role": "user", "content": ""})],
         [("message", {"role": "assistant", "content": []})],
-        [
-            (
-                "message",
-                {
-                    "role": "assistant",
-                    "content": [{"type": "toolCall", "id": "c", "name": "t", "arguments": {"a": [1]}}],
-                },
-            )
-        ],
+        [("message", {
+            "role": "assistant", "content": [{"type": "toolCall", "id": "c", "name": "t", "arguments": {"a": [1]}}],
+        })],
         [("message", {"role": "user", "content": [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]})],
         [("note", None), ("note", 3), ("note", ["a", {"b": None}]), ("note", "text")],
-        [
-            (
-                "message",
-                {
-                    "role": "bashExecution", "command": "ls", "output": "a\nb", "exitCode": 0, "cancelled": False,
-                    "truncated": False,
-                },
-            )
-        ],
+        [("message", {
+            "role": "bashExecution", "command": "ls", "output": "a\nb", "exitCode": 0, "cancelled": False,
+            "truncated": False,
+        })],
         [("model_change", {"provider": "x", "modelId": "y"}), ("thinking_level_change", {"thinkingLevel": "high"})],
     ],
     ids=["empty", "no parts", "call", "picture", "custom", "shell", "settings"],
@@ -313,10 +302,10 @@ async def test_nothing_there_is_said(tmp_path: Path) -> None:
         for key in "empxlfurvbo":
             await driver.press(key)
         await driver.press("escape", "escape", "equals_sign", "left", "right", "full_stop", "enter")
-    async with flue_py.open(tmp_path / "none.db"):
-        pass
+    async with flue_py.open(tmp_path / "none.db") as store:
+        await store.create_session(metadata={HARNESS: "media"})
     async with browsing(tmp_path / "none.db") as driver:
-        await driver.sees("0 sessions")
+        await driver.sees("0 sessions · 1 more hidden")
         await driver.press("enter", "ctrl+d", "ctrl+t", "down", "pagedown", "ctrl+f", "enter")
 
 
