@@ -172,7 +172,7 @@ class KeyedRunner(RunnerAround):
         self._known: tuple[Stated, Chain] = Stated(), UNKEYED
 
     async def take(self, keys: Keys) -> None:
-        """Have these keys, and give the first to a store without sessions. Raises `WrongKey`."""
+        """Have these keys, and give the first to an empty store. Raises `WrongKey`."""
         self._keys = keys
         stated = await self._runner.read(ops.seals.stated_keys, loose=True)
         if stated == Stated() and keys.first != NO_KEY and not keys.is_unchecked:

@@ -1101,8 +1101,8 @@ async def open(
     file are used instead; ``False`` prices nothing.
 
     With ``key``, 16 to 64 random bytes or a function that fetches them, the digests of entries are keyed hashes: only
-    who has it can change the history unseen. A store without sessions takes the key that it is opened with, and from
-    then on it needs that: `WrongKey` names it by its fingerprint. Of a list of keys it may have any; None among them
+    who has it can change the history unseen. An empty store takes the key that it is opened with, and from then on
+    it needs that: `WrongKey` names it by its fingerprint. Of a list of keys it may have any; None among them
     is no key. ``unchecked=True`` reads a store whose key is not there: no digest is checked, every write is
     `StoreUnavailable`, and `Store.unchecked` says so.
 

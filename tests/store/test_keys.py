@@ -59,6 +59,17 @@ def files_in(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.is_file()]
 
 
+async def test_a_store_of_documents_alone_is_not_given_the_key_that_it_is_opened_with(place: str) -> None:
+    async with flue_py.open(place) as store:
+        await store.remember("fact", "x")
+    with pytest.raises(WrongKey, match="has no key; open it without one, or give it one by flue-py rekey"):
+        async with flue_py.open(place, key=KEY):
+            pass
+    async with flue_py.open(place) as store:
+        assert (await store.verify()).problems == []
+        assert [memory.body for memory in await store.memories()] == ["x"]
+
+
 async def test_a_store_is_opened_by_its_key_alone(place: str) -> None:
     session_id = await made(place)
     refused: list[tuple[object, str]] = [

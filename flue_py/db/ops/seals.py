@@ -166,7 +166,9 @@ class Stated(NamedTuple):
 
 
 STATED = statement(tuple[str, int])("SELECT name, value FROM flue_store WHERE name IN ('key', 'new_key')")
-ANY_SESSION = statement(tuple[int])("SELECT 1 FROM sessions LIMIT 1")
+ANY_SEALED = statement(tuple[int])(
+    "SELECT 1 FROM sessions UNION ALL SELECT 1 FROM documents UNION ALL SELECT 1 FROM ledger_sessions LIMIT 1"
+)
 TREES = statement(tuple[int])(
     "SELECT DISTINCT s.tree_id FROM sessions s WHERE s.tree_id > :after_key ORDER BY s.tree_id LIMIT :count"
 )
@@ -234,8 +236,8 @@ def drop_seams(tx: Transaction, count: int) -> int:
 
 
 def state_first(tx: Transaction, key: int) -> Stated:
-    """Give a store a key if it has none and no session; return what it states then."""
-    if key != NO_KEY and stated_keys(tx) == Stated() and tx.first(ANY_SESSION) is None:
+    """Give a store a key if it has none and no row with a seal; return what it states then."""
+    if key != NO_KEY and stated_keys(tx) == Stated() and tx.first(ANY_SEALED) is None:
         state_keys(tx, Stated(key))
     return stated_keys(tx)
 
