@@ -444,11 +444,10 @@ def tool_result_message(part: JsonObject, tool: str | None, details: JsonValue) 
 
 def tool_calls(message: JsonObject) -> Iterable[tuple[str, str]]:
     """Return id and name of the tools that a row's message calls."""
-    for part in listed(message.get("content")):
-        if isinstance(part, dict) and part.get("type") == "tool_use":
-            call, name = part.get("id"), part.get("name")
-            if isinstance(call, str):
-                yield call, name if isinstance(name, str) else ""
+    for part in map(fields_of, listed(message.get("content"))):
+        call, name = part.get("id"), part.get("name")
+        if part.get("type") == "tool_use" and isinstance(call, str):
+            yield call, name if isinstance(name, str) else ""
 
 
 def is_answer(messages: Sequence[JsonObject]) -> bool:
@@ -457,8 +456,7 @@ def is_answer(messages: Sequence[JsonObject]) -> bool:
         return False
     content = messages[-1].get("content")
     if isinstance(content, list):
-        last = content[-1] if content else None
-        return isinstance(last, dict) and last.get("type") == "text"
+        return bool(content) and fields_of(content[-1]).get("type") == "text"
     return isinstance(content, str)
 
 
@@ -695,9 +693,9 @@ class Answers:
 
     def key_of(self, row: ClaudeRow) -> str:
         """Return the key that tells the answer of a row from all others, in this file and elsewhere."""
-        name, fields, counts = message_name(row), row.fields, fields_of(row.message.get("usage"))
+        name, fields, usage = message_name(row), row.fields, fields_of(row.message.get("usage"))
         request = next((text for key in ("requestId", "requestRef") if (text := kit.one_text(fields.get(key)))), None)
-        prompt = [count if type(count := counts.get(part)) is int and count > 0 else 0 for part in _PROMPT_COUNTS]
+        prompt = [kit.count_of(usage.get(part)) for part in _PROMPT_COUNTS]
         now, origin = _Origin(name, request, fields.get("timestamp"), *prompt), self._origins.get(name)
         if origin is not None and not (origin.differs(now) or (row.parent and self.prompts.get(row.parent))):
             known = (count or before for count, before in zip(prompt, origin[3:], strict=True))
@@ -910,8 +908,7 @@ def _dollars(row: ClaudeRow, reported: JsonObject) -> dict[str, float]:
 
 
 def _tokens(counts: JsonValue) -> _Tokens:
-    fields = counts if isinstance(counts, dict) else {}
-    return tuple(count if type(count := fields.get(name)) is int and count > 0 else 0 for name in _BILLS_COUNTS)
+    return tuple(kit.count_of(fields_of(counts).get(name)) for name in _BILLS_COUNTS)
 
 
 def _beyond(now: _Tokens, before: _Tokens, spent: Iterable[int]) -> _Tokens:
@@ -1164,11 +1161,10 @@ class ClaudeCodeReader(kit.RowReader):
         first = self._entries.entry_of(chain, head)
         if first is None and head is not None and chain.has_messages:
             self._notes.repair(row.line, f"keeps {shown(head)}, which is missing; nothing is kept")
-        tokens = about.get("preTokens")
         fields: JsonObject = {
             "summary": message_text(message),
             "firstKeptEntryId": first or "",
-            "tokensBefore": tokens if type(tokens) is int and tokens >= 0 else 0,
+            "tokensBefore": kit.count_of(about.get("preTokens")),
         }
         if about:
             fields["details"] = about

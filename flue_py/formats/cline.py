@@ -310,8 +310,7 @@ class _Reading(Struct):
         self._compact(kit.Item(index, {}), {**fields, "pinnedEntryIds": [*self._entries(0, first)]}, {})
 
     def _compact(self, item: kit.Item, fields: JsonObject, beside: JsonObject) -> None:
-        tokens = beside.get("tokensBefore")
-        fields = {**fields, "tokensBefore": tokens if type(tokens) is int and tokens >= 0 else 0}
+        fields = {**fields, "tokensBefore": kit.count_of(beside.get("tokensBefore"))}
         at_us = kit.read_moment(beside.get("generatedAt")) or kit.read_moment(item.value.get("ts"))
         self.chain.add(kit.plain_entry(COMPACTION, fields), item.index, beside=beside, created_us=at_us, is_link=False)
 

@@ -644,6 +644,11 @@ def text_in(fields: Mapping[str, JsonValue], name: str) -> str:
     return one_text(fields.get(name)) or ""
 
 
+def count_of(value: JsonValue) -> int:
+    """Return a number of things, as of tokens; 0 for anything else."""
+    return value if type(value) is int and value > 0 else 0
+
+
 def read_time(value: JsonValue) -> int | None:
     """Return an ISO 8601 text in microseconds since 1970 UTC; None for anything else."""
     if not isinstance(value, str):

@@ -247,11 +247,10 @@ class QwenCodeReader(kit.RowReader):
         for number, (message, beside) in enumerate(messages, 1):
             entry, extra = kit.message_entry(message, message, row.line, self._notes)
             self._emit(row, replace(entry, calls=(), unpaid=True), {**beside, **extra}, number)
-        tokens = fields_of(payload.get("info")).get("originalTokenCount")
         fields: JsonObject = {
             "summary": summary,
             "firstKeptEntryId": made_id(self._chain.session_id, row.id, "1") if messages else "",
-            "tokensBefore": tokens if type(tokens) is int and tokens >= 0 else 0,
+            "tokensBefore": kit.count_of(fields_of(payload.get("info")).get("originalTokenCount")),
             "details": without(payload, "compressedHistory"),
         }
         self._emit(row, kit.plain_entry(COMPACTION, fields), self._rest(row, *_PLACED, "systemPayload"))
