@@ -262,7 +262,7 @@ class Chains:
         """Return the task session of an agent that a row tells of; the row's own session if it names none."""
         if not kit.is_name(agent):
             return self.of(row)
-        return self._mentioned(row, task_session_id(str(self.session_id), agent), agent)
+        return self._mentioned(row, kit.task_session_id(str(self.session_id), agent), agent)
 
     def _mentioned(self, row: ClaudeRow, session_id: str, agent: str | None) -> Chain:
         """Return a session by a row of another one, which says when and where, as long as none of its own did."""
@@ -277,7 +277,7 @@ class Chains:
         chain = None if kit.is_name(agent) or row.parent is None else self._of_row.get(row.parent)
         if chain is None:
             name = agent if kit.is_name(agent) else row.uuid or derived_id(str(self.session_id), row.line)
-            session_id = task_session_id(str(self.session_id), name)
+            session_id = kit.task_session_id(str(self.session_id), name)
             chain = self._by_id.get(session_id) or self._begin(session_id, name)
         if row.uuid is not None and not kit.is_name(agent):
             self._of_row.put(row.uuid, chain)
@@ -315,12 +315,6 @@ class Chains:
         ]
         part = chain.take(FORMAT, version, session, chain.parent, may_overlap=True)
         return replace(part, is_payer=chain.parent is None and chain.id != self.session_id)
-
-
-def task_session_id(session_id: str, agent: str) -> str:
-    """Return the id of the task session of an agent: one that can be found by that of its parent."""
-    whole = f"{session_id}:{agent}"
-    return whole if len(whole.encode()) <= 500 else f"{session_id[:100]}:{derived_id(whole)}"
 
 
 # The messages in the rows of a Claude Code transcript, in the engine's own shape.
@@ -730,12 +724,11 @@ class Answers:
 
     def end_agents(self, row: ClaudeRow) -> None:
         """Take note of agents that have ended, as their result says, or a notification of those in the background."""
-        details, message = row.fields.get("toolUseResult"), row.message.get("content")
-        if isinstance(message, list) and isinstance(details, dict) and details.get("status") == "completed":
+        details, message = fields_of(row.fields.get("toolUseResult")), row.message.get("content")
+        if isinstance(message, list) and details.get("status") == "completed":
             self._agents -= {str(part.get("tool_use_id")) for part in message if isinstance(part, dict)}
         text = row.fields.get("content") if row.type == "queue-operation" else None
-        origin = row.fields.get("origin")
-        if isinstance(origin, dict) and origin.get("kind") == "task-notification":
+        if fields_of(row.fields.get("origin")).get("kind") == "task-notification":
             text = message
         if isinstance(text, str) and text.startswith("<task-notification>") and (ended := _ENDED.search(text)):
             self._agents.discard(ended[1])
@@ -1114,8 +1107,7 @@ class ClaudeCodeReader(kit.RowReader):
         rest = self._entries.beside(chain, row)
         if len(results) == 1:
             rest.pop("toolUseResult", None)
-        agent = details.get("agentId") if isinstance(details, dict) else None
-        if kit.is_name(agent) and node.first is not None:
+        if kit.is_name(agent := fields_of(details).get("agentId")) and node.first is not None:
             chain.began[agent[:200]] = node.first
         for number, result in enumerate(entries, start=1):
             is_last = number == len(entries)

@@ -11,7 +11,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
-import pydantic_core
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -154,14 +153,8 @@ def task_of(meta: JsonObject) -> kit.TaskOf | None:
 
 def started_thread(tool: str | None, output: JsonObject) -> str | None:
     """Return the thread of a sub-agent that a tool's output says was started; None for any other output."""
-    text = output.get("output")
-    if tool != SPAWN or not isinstance(text, str):
-        return None
-    try:
-        answer: JsonValue = pydantic_core.from_json(text)
-    except ValueError:
-        return None
-    thread = answer.get("agent_id") if isinstance(answer, dict) else None
+    text = kit.text_in(output, "output") if tool == SPAWN else ""
+    thread = (kit.decode_row(2, text.encode(), kit.Notes()) or {}).get("agent_id")
     return thread[:200] if kit.is_name(thread) else None
 
 
@@ -330,8 +323,10 @@ class Step(Struct):
 class TokenCounts:
     """The tokens of calls in a rollout: totals of the whole session, most of them twice, and records of calls."""
 
-    def __init__(self, notes: kit.Notes, *, goes_on: bool = False, way: str = "") -> None:
+    def __init__(self, notes: kit.Notes, provider: str = "openai", *, goes_on: bool = False, way: str = "") -> None:
         self._notes = notes
+        self.provider = provider
+        self.model: str | None = None
         self._goes_on = goes_on
         self._way = way
         self._counted: Counts = _NOTHING
@@ -426,25 +421,18 @@ class TokenCounts:
         self._notes.repair(row.line, "the count of tokens began anew; what it reports of itself was counted")
         return last or total
 
-    def unsettled(self, used: Counts, row: CodexRow, call_id: str, provider: str, model: str | None) -> PaidCall:
+    def unsettled(self, used: Counts, row: CodexRow, call_id: str) -> PaidCall:
         """Return the call for tokens whose entry is not complete yet."""
-        call = call_of(counted_report(used), provider=provider, model=model, call_id=call_id)
+        call = call_of(counted_report(used), provider=self.provider, model=self.model, call_id=call_id)
         return replace(call, at_us=kit.read_moment(row.timestamp))
 
-    def paid(self, step: Step, content: NewEntry, provider: str, model: str | None) -> NewEntry:
+    def paid(self, step: Step, content: NewEntry) -> NewEntry:
         """Return the message of a step with the call that was paid for it, if that was counted."""
         if content.kind != MESSAGE or not any(content.usage):
             return content
-        return self._with_call(content, counted_report(step.used), step.rows[-1].line, provider, model, "turn")
+        return self._with_call(content, counted_report(step.used), step.rows[-1].line, "turn")
 
-    def compaction(
-        self,
-        row: CodexRow,
-        custom: Callable[[JsonObject], NewEntry],
-        fields: JsonObject,
-        provider: str,
-        model: str | None,
-    ) -> NewEntry:
+    def compaction(self, row: CodexRow, custom: Callable[[JsonObject], NewEntry], fields: JsonObject) -> NewEntry:
         """Return a compaction with the call that made its summary: the tokens since the last message."""
         owed = self.take_owed()
         if not any(owed):
@@ -454,19 +442,15 @@ class TokenCounts:
         if content.kind != COMPACTION:
             return content
         content = replace(content, usage=report.totals)
-        return self._with_call(content, report, row.line, provider, model, COMPACTION)
+        return self._with_call(content, report, row.line, COMPACTION)
 
-    def _with_call(
-        self, content: NewEntry, reported: ReportedUsage, line: int, provider: str, model: str | None, purpose: str
-    ) -> NewEntry:
+    def _with_call(self, content: NewEntry, reported: ReportedUsage, line: int, purpose: str) -> NewEntry:
         # The same call in the file of a fork is paid once: its words and the total tell it, times do not. Where a
         # thread went two ways, both may be alike, and no row of the other is repeated.
         alone = repr(self._by_records) if any(self._by_records) else ""
         name = call_id("codex", f"{content.payload}{self._counted!r}{alone}{self._way}".encode())
-        notes = self._notes
-        return kit.with_call(
-            content, reported, notes, line, provider=provider, model=model or "", call_id=name, purpose=purpose
-        )
+        names = {"provider": self.provider, "model": self.model or "", "call_id": name, "purpose": purpose}
+        return kit.with_call(content, reported, self._notes, line, **names)
 
 
 def _sum(counts: Counts, added: Counts) -> Counts:
@@ -518,8 +502,6 @@ class CodexReader(kit.RowReader):
 
         self._segment = ""
         self._entries: Entries | None = None
-        self._provider = "openai"
-        self._model: str | None = None
         self._step: Step | None = None
         self._tokens = TokenCounts(self._notes)
         self._tools: kit.Recent[str] = kit.Recent(10_000)
@@ -598,7 +580,7 @@ class CodexReader(kit.RowReader):
                 "nothing was imported"
             )
         version = kit.one_text(payload.get("cli_version"), 200) or ""
-        self._provider = kit.one_text(payload.get("model_provider"), 160) or "openai"
+        provider = kit.one_text(payload.get("model_provider"), 160) or "openai"
         header: JsonObject = {
             name: value[:1000] if isinstance(value, str) else value
             for name, value in payload.items()
@@ -612,7 +594,7 @@ class CodexReader(kit.RowReader):
         goes_on = parent is not None or any(isinstance(payload.get(name), (str, dict)) for name in CONTINUES)
         self._segment = segment = segment_of(self._name, session_id)
         way = f"{session_id} {segment}" if isinstance(payload.get("history_base"), dict) else ""
-        self._tokens = TokenCounts(self._notes, goes_on=goes_on, way=way)
+        self._tokens = TokenCounts(self._notes, provider, goes_on=goes_on, way=way)
         session = kit.imported_session(
             session_id,
             FORMAT,
@@ -666,7 +648,7 @@ class CodexReader(kit.RowReader):
         """Add the call for tokens whose entry is not complete yet."""
         if any(used):
             name = entries.unsettled_id(since)
-            entries.draft.calls.append(self._tokens.unsettled(used, since, name, self._provider, self._model))
+            entries.draft.calls.append(self._tokens.unsettled(used, since, name))
 
     # rows
 
@@ -709,10 +691,10 @@ class CodexReader(kit.RowReader):
             return
         rows = step.rows
         self._notes.merged += len(step.items) - 1
-        message = step.message(self._provider, self._model)
+        message = step.message(self._tokens.provider, self._tokens.model)
         used = counted_report(step.used) if any(step.used) else None
         content = entries.message(rows[-1], message, [row.payload for row in step.items], used)
-        paid = self._tokens.paid(step, content, self._provider, self._model)
+        paid = self._tokens.paid(step, content)
         entries.emit_step(rows, step.items[-1], paid, begins=step.begins)
         for row in step.pending:
             self._place(entries, row)
@@ -747,7 +729,7 @@ class CodexReader(kit.RowReader):
 
     def _aside(self, entries: Entries, row: CodexRow) -> None:
         if row.type == "turn_context":
-            self._model = kit.one_text(row.payload.get("model"), 160) or self._model
+            self._tokens.model = kit.one_text(row.payload.get("model"), 160) or self._tokens.model
         if not row.is_known:
             self._notes.unknown_kinds[row.name] += 1
         entries.emit(row, entries.custom(row, entry_kind(PREFIX, row.name), row.payload))
@@ -808,7 +790,7 @@ class CodexReader(kit.RowReader):
         since = self._tokens.owed_since
         if since is not None:
             entries.settle(entries.id_of(row), since)
-        entries.emit(row, self._tokens.compaction(row, custom, fields, self._provider, self._model))
+        entries.emit(row, self._tokens.compaction(row, custom, fields))
 
     def _copied(self, entries: Entries, row: CodexRow) -> NewEntry:
         payload = row.payload
@@ -817,7 +799,7 @@ class CodexReader(kit.RowReader):
         if is_spoken(payload) or (row.kind in KEPT_BY_COMPACTION and isinstance(payload.get("encrypted_content"), str)):
             parts: JsonObject = {"role": "assistant", "content": [*spoken_parts(payload)], "api": "openai-responses"}
             fields = message_fields(payload) if row.kind == "message" else {}
-            return entries.message(row, {**parts, "provider": self._provider, **fields}, [payload])
+            return entries.message(row, {**parts, "provider": self._tokens.provider, **fields}, [payload])
         if row.kind == "message" and isinstance(payload.get("role"), str):
             return entries.message(row, said_message(payload), [payload])
         return entries.custom(row, entry_kind(PREFIX, f"response_item.{row.kind}"), row.payload)

@@ -22,7 +22,7 @@ from flue_py.core.context import ContextEntry, EntryCost, project
 from flue_py.core.entries import Entry, NewEntry, checked_kind, entry_of_message, from_microseconds, to_microseconds
 from flue_py.core.json import MAX_DIGITS, Frozen, JsonObject, JsonValue, encode_json, replace_lone_surrogates, without
 from flue_py.core.kinds import MESSAGE, SHOWN_KINDS
-from flue_py.core.sessions import MAX_NAME_BYTES, NewSession, SessionInfo, TaskLink, is_usable, made_id
+from flue_py.core.sessions import MAX_NAME_BYTES, NewSession, SessionInfo, TaskLink, derived_id, is_usable, made_id
 from flue_py.core.usage import NO_USAGE, Cost, PaidCall, ReportedUsage, by_model, call_of, read_reported
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.providers.anthropic import messages_from_anthropic
@@ -619,6 +619,12 @@ class TaskOf(Frozen):
 
     session_id: str
     task_id: str
+
+
+def task_session_id(session_id: str, agent: str) -> str:
+    """Return the id of the task session of an agent: one that can be found by that of its parent."""
+    whole = f"{session_id}:{agent}"
+    return whole if len(whole.encode()) <= 500 else f"{session_id[:100]}:{derived_id(whole)}"
 
 
 def task_below(parent: JsonValue, session_id: str) -> TaskOf | None:

@@ -157,9 +157,9 @@ class QwenCodeReader(kit.RowReader):
         agent = first.get("agentId")
         if first.get("isSidechain") is True and kit.is_name(agent):
             above = self._about.get("parentAgentId")
-            asker = _task_session_id(session_id, above) if kit.is_name(above) else session_id
+            asker = kit.task_session_id(session_id, above) if kit.is_name(above) else session_id
             self._parent = kit.TaskOf(asker, agent[:200])
-            session_id = _task_session_id(session_id, agent)
+            session_id = kit.task_session_id(session_id, agent)
         self._chain.session_id = session_id
         self._header = {name: kit.one_text(first[name], 1000) for name in _CONSTANT if name in first}
         about: JsonObject = {"header": self._header, **({"agent": self._about} if self._about else {})}
@@ -296,11 +296,6 @@ def _files_beside(path: Path) -> Mapping[str, Path]:
 
 
 before_qwen_code, beside_qwen_code = facts_beside(_files_beside)
-
-
-def _task_session_id(session_id: str, agent: str) -> str:
-    whole = f"{session_id}:{agent}"
-    return whole if kit.is_name(whole) else derived_id(whole)
 
 
 def _call(row: kit.Row, usage: ReportedUsage, model: JsonValue, purpose: str) -> PaidCall:
