@@ -182,7 +182,7 @@ class Group(Struct):
 
     node: Node
     key: str
-    parent: str | None
+    parent: Node | None
     lost_parent: bool
     rows: list[ClaudeRow]
     pending: list[ClaudeRow] = field(default_factory=list)
@@ -221,7 +221,6 @@ class Chains:
         self._by_id: dict[str, Chain] = {}
         self._of_row: kit.Recent[Chain] = kit.Recent(REMEMBERED)
         self.session_id = session_id
-        self.main: Chain | None = None
 
     def __iter__(self) -> Iterator[Chain]:
         return iter(self._by_id.values())
@@ -234,9 +233,7 @@ class Chains:
         fields = row.fields
         # Rows of the program's own, of requests say, name the agent alone.
         if not (fields["isSidechain"] is True if "isSidechain" in fields else kit.is_name(fields.get("agentId"))):
-            chain = self.main
-            if chain is None:
-                chain = self.main = self._begin(str(self.session_id), None)
+            chain = self._chain(str(self.session_id), None)
         else:
             chain = self._of_task(row)
         if chain.created_us is None:
@@ -266,7 +263,7 @@ class Chains:
 
     def _mentioned(self, row: ClaudeRow, session_id: str, agent: str | None) -> Chain:
         """Return a session by a row of another one, which says when and where, as long as none of its own did."""
-        chain = self._by_id.get(session_id) or self._begin(session_id, agent)
+        chain = self._chain(session_id, agent)
         if not chain.header:
             chain.created_us = kit.read_moment(row.fields.get("timestamp"))
             chain.header.update((name, row.fields[name]) for name in CONSTANT if name in row.fields)
@@ -278,15 +275,17 @@ class Chains:
         if chain is None:
             name = agent if kit.is_name(agent) else row.uuid or derived_id(str(self.session_id), row.line)
             session_id = kit.task_session_id(str(self.session_id), name)
-            chain = self._by_id.get(session_id) or self._begin(session_id, name)
+            chain = self._chain(session_id, name)
         if row.uuid is not None and not kit.is_name(agent):
             self._of_row.put(row.uuid, chain)
         return chain
 
-    def _begin(self, session_id: str, agent: str | None) -> Chain:
-        parent = None if agent is None else kit.TaskOf(str(self.session_id), agent[:200])
-        chain = self._by_id[session_id] = Chain(session_id, {}, parent)
-        return chain
+    def _chain(self, session_id: str, agent: str | None) -> Chain:
+        """Return a session by its id: a new one, of a task if it is an agent's, if there is none."""
+        if session_id not in self._by_id:
+            parent = None if agent is None else kit.TaskOf(str(self.session_id), agent[:200])
+            self._by_id[session_id] = Chain(session_id, {}, parent)
+        return self._by_id[session_id]
 
     def take_part(self, chain: Chain) -> kit.SessionPart:
         """Return the entries that a session has gained since the last part was taken."""
@@ -528,17 +527,10 @@ class Entries:
     # handing over
 
     def emit(
-        self,
-        chain: Chain,
-        node: Node,
-        row: ClaudeRow,
-        content: NewEntry,
-        extra: JsonObject,
-        *,
-        parent: str | None,
-        name: str | None = None,
+        self, node: Node, row: ClaudeRow, content: NewEntry, extra: JsonObject, *, below: Node | None, name: str = ""
     ) -> str:
-        """Hand an entry over: below ``parent``, under the row's uuid, as the end of its step. Return its id."""
+        """Hand an entry over: below the end of a step, under the row's uuid, as the end of its own. Return its id."""
+        chain, parent = node.chain, None if below is None else below.tail
         entry_id = name or row.uuid or derived_id(chain.id, row.line, row.raw.strip().decode(errors="replace"))
         moment = kit.read_moment(row.fields.get("timestamp"))
         if moment is None:
@@ -1013,8 +1005,8 @@ class ClaudeCodeReader(kit.RowReader):
             key = self._answers.key_of(row)
             if group is None or group.key != key:
                 self._close(chain)
-                tail = _tail(self._entries.parent_of(chain, row))
-                group = chain.open = Group(chain.step(), key, tail, row.lost_parent, [])
+                parent = self._entries.parent_of(chain, row)
+                group = chain.open = Group(chain.step(), key, parent, row.lost_parent, [])
             self._answers.extend(group, row)
             return
         if group is not None:
@@ -1051,7 +1043,7 @@ class ClaudeCodeReader(kit.RowReader):
         self._notes.merged += len(group.rows) - 1
         # The parent of a message is that of its first row; the others name each other.
         last.parent = group.rows[0].parent
-        entry_id = self._entries.emit(chain, group.node, last, content, extra, parent=group.parent)
+        entry_id = self._entries.emit(group.node, last, content, extra, below=group.parent)
         if uuids[:-1]:
             chain.earlier[entry_id] = tuple(uuids[:-1])
         for row in group.pending:
@@ -1088,7 +1080,7 @@ class ClaudeCodeReader(kit.RowReader):
             translated["isMeta"] = True
         content = self._entries.user_message(row, translated)
         node = parent if is_added and parent is not None else chain.step()
-        self._entries.emit(chain, node, row, content, self._entries.beside(chain, row), parent=_tail(parent))
+        self._entries.emit(node, row, content, self._entries.beside(chain, row), below=parent)
 
     def _results(self, chain: Chain, row: ClaudeRow, content: list[JsonValue]) -> None:
         """The results of tools hang below the message that called them, whichever of its rows they name."""
@@ -1111,8 +1103,8 @@ class ClaudeCodeReader(kit.RowReader):
             chain.began[agent[:200]] = node.first
         for number, result in enumerate(entries, start=1):
             is_last = number == len(entries)
-            name = None if is_last else f"{row.uuid or derived_id(chain.id, row.line)}:{number}"
-            self._entries.emit(chain, node, row, result, rest if is_last else {}, parent=node.tail, name=name)
+            name = "" if is_last else f"{row.uuid or derived_id(chain.id, row.line)}:{number}"
+            self._entries.emit(node, row, result, rest if is_last else {}, below=node, name=name)
 
     def _node_of_calls(self, chain: Chain, row: ClaudeRow, content: list[JsonValue]) -> Node | None:
         """Return the step of the message that made the calls; None if a compaction lies between, which stays."""
@@ -1143,7 +1135,7 @@ class ClaudeCodeReader(kit.RowReader):
         self._bills.compaction = row.uuid or str(row.line)
         chain.boundary = fields_of(row.fields.get("compactMetadata"))
         content = self._entries.custom(row, f"{PREFIX}compact_boundary", body)
-        self._entries.emit(chain, chain.step(), row, content, {}, parent=_tail(parent))
+        self._entries.emit(chain.step(), row, content, {}, below=parent)
 
     def _summary(self, chain: Chain, row: ClaudeRow, message: JsonObject) -> None:
         """The summary stands for the rows above the boundary, but for those that were kept."""
@@ -1162,7 +1154,7 @@ class ClaudeCodeReader(kit.RowReader):
             fields["details"] = about
         content = self._entries.custom(row, COMPACTION, fields)
         node = chain.step()
-        self._entries.emit(chain, node, row, content, self._entries.beside(chain, row), parent=_tail(parent))
+        self._entries.emit(node, row, content, self._entries.beside(chain, row), below=parent)
         chain.compacted = node.after = node
         if first is not None and isinstance(tail, str):
             self._entries.nodes.put(tail, node)
@@ -1181,12 +1173,8 @@ class ClaudeCodeReader(kit.RowReader):
             body["message"] = row.fields["message"]
         node = node or chain.step()
         content = self._entries.custom(row, kind_of(row), body)
-        entry_id = self._entries.emit(chain, node, row, content, {}, parent=node.tail)
+        entry_id = self._entries.emit(node, row, content, {}, below=node)
         self._entries.name_session(chain, row, entry_id)
 
 
 read_claude_code = ClaudeCodeReader
-
-
-def _tail(node: Node | None) -> str | None:
-    return None if node is None else node.tail
