@@ -290,8 +290,7 @@ class Chains:
     def take_part(self, chain: Chain) -> kit.SessionPart:
         """Return the entries that a session has gained since the last part was taken."""
         version = kit.one_text(chain.header.get("version")) or ""
-        texts = chain.header.items()
-        header: JsonObject = {name: text[:1000] if isinstance(text, str) else None for name, text in texts}
+        header: JsonObject = {name: kit.one_text(text, 1000) for name, text in chain.header.items()}
         names = {title.is_made: title.title for title in chain.titles}
         if chain.parent is not None and (forked := _FORKED.match(chain.parent.task_id)):
             names[True] = forked[1].replace("_", " ")

@@ -196,11 +196,6 @@ class Entries(Struct):
     tail: str | None = None
     last_time: int | None = None
 
-    @property
-    def ready(self) -> int:
-        """How many can be taken."""
-        return len(self.draft.entries)
-
     def take(self) -> list[kit.SessionPart]:
         """Return the part that is ready, and forget it."""
         if not self.draft.has_part:
@@ -500,7 +495,6 @@ class CodexReader(kit.RowReader):
         self.thread_name: str | None = None
         """The name that people gave the thread, if that is known before its first row is read."""
 
-        self._segment = ""
         self._entries: Entries | None = None
         self._step: Step | None = None
         self._tokens = TokenCounts(self._notes)
@@ -513,7 +507,7 @@ class CodexReader(kit.RowReader):
     @property
     def ready(self) -> int:
         """How many entries can be taken."""
-        return 0 if self._entries is None else self._entries.ready
+        return 0 if self._entries is None else len(self._entries.draft.entries)
 
     def feed(self, number: int, raw: bytes) -> None:
         """Read a line. Raises `UnreadableFile` if the first row names no session."""
@@ -556,7 +550,7 @@ class CodexReader(kit.RowReader):
         """Go on with the rows of the file itself; ``notes`` name the earlier rows that are missing."""
         if self._entries is not None:
             self._begin_own(self._entries)
-            self._entries.place = self._segment
+            self._entries.place = self._entries.segment
         self._notes.restart()
         for note in notes:
             advice = "delete the session, then import this file with again=True"
@@ -592,7 +586,7 @@ class CodexReader(kit.RowReader):
         created = kit.read_moment(payload.get("timestamp"))
         parent = task_of(payload)
         goes_on = parent is not None or any(isinstance(payload.get(name), (str, dict)) for name in CONTINUES)
-        self._segment = segment = segment_of(self._name, session_id)
+        segment = segment_of(self._name, session_id)
         way = f"{session_id} {segment}" if isinstance(payload.get("history_base"), dict) else ""
         self._tokens = TokenCounts(self._notes, provider, goes_on=goes_on, way=way)
         session = kit.imported_session(

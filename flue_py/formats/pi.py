@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 from msgspec import Struct, field
@@ -683,13 +683,11 @@ _SENT = frozenset({"system", "user", "assistant", "toolResult", "bashExecution",
 
 
 class _File(Struct):
-    info: SessionInfo
+    session: kit.SessionTree
     header: JsonObject | None
     """The header of the pi file that the session came from; None if it came from none."""
     left: Leftovers
-    costs: Mapping[str, EntryCost]
-    cost_parts: Callable[[Entry, int], Cost | None]
-    ids: set[str] = field(default_factory=set)
+    ids: set[str]
 
     @property
     def version(self) -> int:
@@ -705,11 +703,11 @@ def export_pi(session: kit.SessionTree) -> kit.Exported:
     O(entries).
     """
     info, entries, left = session.info, session.entries, Leftovers()
-    file = _File(info, _header_of(info), left, session.costs, session.cost_parts, {entry.id for entry in entries})
+    file = _File(session, _header_of(info), left, {entry.id for entry in entries})
     rows: list[tuple[str, JsonObject | str]] = [(entry.id, _row(entry, file)) for entry in _active_path_last(session)]
     if entries and session.leaf_id is None:
         left.note("that the leaf is before the first entry: pi continues at the last row")
-    _set_names(rows, entries, file, session.labels)
+    _set_names(rows, file)
     for _ in session.tasks:
         left.note("a link to a task session")
     lines = [kit.json_line(_header(file))]
@@ -731,13 +729,13 @@ def _header_of(info: SessionInfo) -> JsonObject | None:
 
 def _header(file: _File) -> JsonObject:
     header = file.header or {}
-    cwd = header.get("cwd", file.info.cwd)
+    cwd = header.get("cwd", file.session.info.cwd)
     return {
         **header,
         "type": "session",
         "version": NEWEST_VERSION,
-        "id": file.info.id,
-        "timestamp": header.get("timestamp") or kit.iso_time(file.info.created_us),
+        "id": file.session.info.id,
+        "timestamp": header.get("timestamp") or kit.iso_time(file.session.info.created_us),
         "cwd": "" if cwd is None else cwd,
     }
 
@@ -889,31 +887,29 @@ def _write_message(entry: Entry, message: JsonObject, beside: JsonObject, file: 
 
 def _add_known_cost(entry: Entry, holder: JsonObject, file: _File) -> None:
     """Put the cost of an entry in the ledger into its usage, if none was reported."""
-    cost = file.costs.get(entry.id)
+    cost = file.session.costs.get(entry.id)
     if cost is None or not cost.calls or not cost.is_known or has_reported_cost(holder.get("usage")):
         return
     if cost.unpriced_calls:
         file.left.change("a cost of which only a part is known stands as that part")
     file.left.change("a cost that the ledger has by a price stands as one that was reported")
-    holder["usage"] = with_cost(holder.get("usage"), cost, file.cost_parts(entry, cost.picodollars))
+    holder["usage"] = with_cost(holder.get("usage"), cost, file.session.cost_parts(entry, cost.picodollars))
 
 
 # Title and labels
 
 
-def _set_names(
-    rows: list[tuple[str, JsonObject | str]], entries: Sequence[Entry], file: _File, labels: Mapping[str, str]
-) -> None:
+def _set_names(rows: list[tuple[str, JsonObject | str]], file: _File) -> None:
     """Put in rows for the labels and the title that the rows as they stand do not give, right before the leaf's."""
     added: list[tuple[str, JsonObject]] = []
-    parents = {entry.id: entry.parent_id for entry in entries}
-    wanted = {target: label for target, label in labels.items() if target in file.ids}
+    parents = {entry.id: entry.parent_id for entry in file.session.entries}
+    wanted = {target: label for target, label in file.session.labels.items() if target in file.ids}
     written, name = _names_in([row for _, row in rows if not isinstance(row, str)])
     for target in [*wanted, *(target for target in written if target not in wanted and target in file.ids)]:
         if written.get(target) != wanted.get(target):
             label: JsonObject = {"label": wanted[target]} if target in wanted else {}
             added.append((LABEL, {"targetId": target, **label}))
-    title = file.info.title
+    title = file.session.info.title
     if title is not None and title.strip() and title.strip() != name:
         added.append((SESSION_INFO, {"name": title}))
     elif title is None and name is not None:
@@ -931,10 +927,10 @@ def _set_names(
     parent = leaf[0] if is_name_row else parents.get(leaf[0])
     at = len(rows) if is_name_row else len(rows) - 1
     for kind, body in added:
-        words = (file.info.id, kind, str(body.get("targetId")))
+        words = (file.session.info.id, kind, str(body.get("targetId")))
         row_id = kit.first_unused(partial(_row_id, words), file.ids)
         file.ids.add(row_id)
-        rows.insert(at, (row_id, _envelope(kind, row_id, parent, file.info.updated_us) | body))
+        rows.insert(at, (row_id, _envelope(kind, row_id, parent, file.session.info.updated_us) | body))
         at += 1
         parent = row_id if is_name_row else parent
 
