@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.json import JsonObject, JsonValue, NamedTuple, without
-from flue_py.core.kinds import COMPACTION, MESSAGE, message_text
+from flue_py.core.kinds import COMPACTION, MESSAGE, message_text, spoken_text
 from flue_py.core.sessions import derived_id
 from flue_py.core.usage import SUMMED, PaidCall, ReportedUsage, UsageTotals, call_of, read_reported, usage_json
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
@@ -207,6 +207,8 @@ class Chain(kit.Draft):
     compacted: Node | None = None
     title_rank: int = -1
     has_messages: bool = False
+    command: tuple[str | None, str] | None = (None, "")
+    """The row of the last command, and its words; None once a person has said something."""
 
     def step(self, entry_id: str | None = None) -> Node:
         """Return a new step, which may be an entry that is there."""
@@ -311,8 +313,8 @@ class Chains:
             replace(entry, created_us=chain.created_us) if entry.created_us is None else entry
             for entry in chain.entries
         ]
-        part = chain.take(FORMAT, version, session, chain.parent, may_overlap=True)
-        return replace(part, is_payer=chain.parent is None and chain.id != self.session_id)
+        part = chain.take(FORMAT, version, session, chain.parent)
+        return replace(part, may_overlap=True, is_payer=chain.parent is None and chain.id != self.session_id)
 
 
 # The messages in the rows of a Claude Code transcript, in the engine's own shape.
@@ -456,6 +458,7 @@ def is_answer(messages: Sequence[JsonObject]) -> bool:
 
 _PLACED = frozenset({"type", "uuid", "parentUuid", "logicalParentUuid", "timestamp", "isSidechain", "message"})
 _CONSTANT = frozenset(CONSTANT)
+_OF_COMMAND = re.compile(r"<command-(name|args)>([^<]*)</command-")
 _TITLES = {"summary": ("summary", 0), "ai-title": ("aiTitle", 1), "custom-title": ("customTitle", 2)}
 _MERGED, _ENTRY, _ENTRY_OF_TASK = 0, 1, 2
 
@@ -586,6 +589,20 @@ class Entries:
         elif rank >= chain.title_rank:
             chain.title_rank = rank
             chain.titles.append(change)
+
+    def name_by_command(self, chain: Chain, row: ClaudeRow, entry_id: str) -> None:
+        """Take the title from a command with a prompt of its own, in the row below it, if nothing was said before."""
+        if chain.command is None:
+            return
+        text = message_text(row.message)
+        if row.fields.get("isMeta") is not True:
+            words = dict(_OF_COMMAND.findall(text))
+            title = kit.one_text(f"{words.get('name', '')} {words.get('args', '')}", 500) or ""
+            chain.command = None if spoken_text(text) else (row.uuid, title.strip())
+        elif chain.command[1] and row.parent == chain.command[0]:
+            name = kit.TitleChange(entry_id, chain.command[1], is_made=True)
+            chain.titles += [name] if chain.title_rank < 0 else []
+            chain.command = None
 
     # their contents
 
@@ -737,11 +754,10 @@ class Answers:
         except InvalidEntry as error:
             return self._entries.unreadable(last, error, {"messages": list(messages)}), {}
         self.counted.put(group.key, content.usage if before is None else content.usage.plus(before))
-        is_paid = message.get("model") != "<synthetic>"
         if reported is None:
             return content, extra
         is_nothing = reported.is_known and not any(content.usage)
-        if is_nothing or not is_paid:
+        if is_nothing or message.get("model") == "<synthetic>":
             return replace(content, unpaid=True), extra
         model, call_id = kit.one_text(message.get("model"), 160) or "", group.key[:200]
         if before is not None:
@@ -866,8 +882,7 @@ class Bills:
         usage = usage_of(message.get("usage")) if shown_row.get("type") == "assistant" else None
         if usage is None or message.get("model") == "<synthetic>":
             return
-        names: JsonObject = {"uuid": None, "parentUuid": None}
-        inner = _row_of(row.line, row.raw, "assistant", {**row.fields, **names, **shown_row})
+        inner = _row_of(row.line, row.raw, "assistant", {**without(row.fields, "uuid", "parentUuid"), **shown_row})
         key = self._answers.key_of(inner)
         model = kit.one_text(message.get("model"), 160) or ""
         call = call_of(usage[1], provider="anthropic", model=model, call_id=key[:200], purpose="task")
@@ -1079,7 +1094,8 @@ class ClaudeCodeReader(kit.RowReader):
             translated["isMeta"] = True
         content = self._entries.user_message(row, translated)
         node = parent if is_added and parent is not None else chain.step()
-        self._entries.emit(node, row, content, self._entries.beside(chain, row), below=parent)
+        entry_id = self._entries.emit(node, row, content, self._entries.beside(chain, row), below=parent)
+        self._entries.name_by_command(chain, row, entry_id)
 
     def _results(self, chain: Chain, row: ClaudeRow, content: list[JsonValue]) -> None:
         """The results of tools hang below the message that called them, whichever of its rows they name."""
@@ -1118,10 +1134,8 @@ class ClaudeCodeReader(kit.RowReader):
     def _boundary(self, chain: Chain, row: ClaudeRow) -> None:
         """A compaction begins here: the rows above go on being above, though the row names no parent."""
         logical = row.fields.get("logicalParentUuid")
-        parent = None
-        if row.parent is not None:
-            parent = self._entries.parent_of(chain, row)
-        elif isinstance(logical, str) and (parent := self._entries.nodes.get(logical)) is None:
+        parent = self._entries.parent_of(chain, row)
+        if row.parent is None and isinstance(logical, str) and (parent := self._entries.nodes.get(logical)) is None:
             parent = self._entries.entry_as_step(chain, logical)
             # A fork of a compacted session begins here, and has the rows that were kept below the summary.
             if parent is None and chain.has_messages:

@@ -1157,15 +1157,7 @@ class Draft(Struct, kw_only=True):
         """Whether there is something to return."""
         return bool(self.is_new or self.entries or self.leaves or self.titles or self.calls)
 
-    def take(
-        self,
-        format_name: str,
-        version: str,
-        session: NewSession,
-        parent: TaskOf | None = None,
-        *,
-        may_overlap: bool = False,
-    ) -> SessionPart:
+    def take(self, format_name: str, version: str, session: NewSession, parent: TaskOf | None = None) -> SessionPart:
         """Return it as the next part, and begin anew."""
         gain: dict[str, Any] = {name: getattr(self, name) for name in _GAIN}
         for name, values in gain.items():
@@ -1173,7 +1165,7 @@ class Draft(Struct, kw_only=True):
                 gain[name] = tuple(values) if isinstance(values, list) else values
                 setattr(self, name, type(values)())
         self.is_new = False
-        return SessionPart(format_name, version, session, parent=parent, may_overlap=may_overlap, **gain)
+        return SessionPart(format_name, version, session, parent=parent, **gain)
 
 
 _GAIN = tuple(name for name in Draft.__struct_fields__ if name != "is_new")

@@ -721,10 +721,8 @@ def export_pi(session: kit.SessionTree) -> kit.Exported:
 
 
 def _header_of(info: SessionInfo) -> JsonObject | None:
-    imported = info.metadata.get("imported")
-    if not isinstance(imported, dict) or imported.get("format") != FORMAT:
-        return None
-    return fields_of(imported.get("header"))
+    imported = fields_of(info.metadata.get("imported"))
+    return fields_of(imported.get("header")) if imported.get("format") == FORMAT else None
 
 
 def _header(file: _File) -> JsonObject:

@@ -388,6 +388,17 @@ def test_a_compaction_that_lists_what_it_keeps_shows_it(is_written_again: bool) 
     assert decode_object(compaction.payload)["firstKeptEntryId"] == "u2"
 
 
+def test_a_session_that_begins_with_a_command_is_called_by_it_if_that_is_a_prompt() -> None:
+    def titles(*texts: str) -> list[str]:
+        rows = [user(f"u{at}", f"u{at - 1}", text, isMeta=text == "Review.") for at, text in enumerate(texts)]
+        return [title.title for title in read(as_lines(rows))[0][0].titles]
+
+    clear = "<command-name>/clear</command-name>\n<command-args></command-args>"
+    review = "<command-message>x</command-message><command-name>/review</command-name><command-args>a</command-args>"
+    assert titles(clear, "<local-command-stdout></local-command-stdout>", review, "Review.", "Why?") == ["/review a"]
+    assert titles("Fix it.", review, "Review.") == titles(clear, "Fix it.", "Review.") == titles(review, "Fix.") == []
+
+
 def test_rows_before_the_first_time_have_that_time() -> None:
     rows = [row("summary", None, summary="A title", leafUuid="x"), user("u1", None)]
     (part,), _ = read(as_lines(rows))

@@ -14,7 +14,7 @@ from flue_py.core.json import decode_object
 from flue_py.formats.gemini_cli import GeminiCliReader
 from flue_py.formats.kit import ParseReport, SessionPart, read_lines
 from flue_py.transfer.imports import import_file
-from tests.formats.transcripts import all_seen, as_lines, import_lines, rows_are_accounted_for, seen_at_once
+from tests.formats.transcripts import all_seen, as_lines, import_lines, rows_are_accounted_for, seen_at_once, spoken
 from tests.formats.trees import document
 from tests.programs.made import unpack
 from tests.tables import inputs
@@ -80,15 +80,6 @@ def read(*rows: Any) -> tuple[SessionPart, ParseReport]:
     reader = GeminiCliReader("s.jsonl")
     (part,) = read_lines(reader, [b"".join(as_lines(rows))])
     return part, reader.report()
-
-
-def spoken(context: list[Any]) -> list[tuple[str, str]]:
-    """Return roles and texts of messages."""
-    texts = ((message["role"], message["content"]) for message in context)
-    return [
-        (role, content if isinstance(content, str) else "".join(part.get("text", "") for part in content))
-        for role, content in texts
-    ]
 
 
 REAL = "gemini-cli-0.61.0"

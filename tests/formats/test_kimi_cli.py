@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 import flue_py
-from flue_py.core.kinds import message_text
 from flue_py.formats.kimi import beside_kimi_cli, gather_kimi_cli, parse_kimi_cli
 from flue_py.formats.kit import Notes, Row
-from tests.formats.transcripts import all_seen, as_lines, import_file, rows_are_accounted_for
+from tests.formats.transcripts import all_seen, as_lines, import_file, rows_are_accounted_for, spoken
 
 DIGEST = md5(b"/home/dev/shop", usedforsecurity=False).hexdigest()
 SYSTEM = {"role": "_system_prompt", "content": "You are Kimi."}
@@ -59,10 +58,6 @@ class Folder:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
         return file
-
-
-def spoken(context: list[Any]) -> list[tuple[str, str]]:
-    return [(message["role"], message_text(message)) for message in context]
 
 
 @pytest.fixture

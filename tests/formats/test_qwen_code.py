@@ -14,7 +14,7 @@ from flue_py.errors import UnreadableFile
 from flue_py.formats.kit import ParseReport, SessionPart, read_lines
 from flue_py.formats.qwen_code import QwenCodeReader, usage_of
 from flue_py.sessions.store import Store
-from tests.formats.transcripts import all_seen, as_lines, check_growth, seen_at_once
+from tests.formats.transcripts import all_seen, as_lines, check_growth, seen_at_once, spoken
 from tests.programs.made import unpack
 
 MADE = "qwen-code-0.24.4"
@@ -54,10 +54,6 @@ def read(*rows: Any) -> tuple[SessionPart, ParseReport]:
     reader = QwenCodeReader("s.jsonl")
     (part,) = read_lines(reader, as_lines(rows))
     return part, reader.report()
-
-
-def spoken(context: list[Any]) -> list[tuple[str, str]]:
-    return [(message["role"], message_text(message)) for message in context]
 
 
 @pytest.fixture(scope="module")

@@ -38,6 +38,11 @@ def as_lines(rows: Iterable[Any]) -> list[bytes]:
     return [row if isinstance(row, bytes) else json.dumps(row).encode() + b"\n" for row in rows]
 
 
+def spoken(messages: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Return roles and texts of messages."""
+    return [(message["role"], message_text(message)) for message in messages]
+
+
 async def import_lines(
     store: Store, folder: Path, lines: Sequence[bytes], name: str = "session.jsonl", **options: Any
 ) -> ImportReport:
