@@ -38,7 +38,7 @@ from flue_py.core.entries import Entry
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import is_answer
 from flue_py.core.model import ModelReply
-from flue_py.core.operations import BUDGET_WARNING
+from flue_py.core.operations import why_of
 from flue_py.core.sessions import GUARD_KEY, MAX_WHY_CHARACTERS, STORED, LeafChoice, SessionInfo
 from flue_py.core.usage import agent_of
 from flue_py.db.waiting import POLL_SECONDS, Waiting
@@ -900,7 +900,7 @@ class CompactionGuard:
                 await self._note_once(seen, state, "nothing", f"nothing is due any more: {decision.reason}")
             return GuardAnswer("nothing", decision)
         if decision.action == "warn":
-            await self._note(seen, lambda now: now.with_warning(agent), f"{BUDGET_WARNING}{decision.reason}")
+            await self._note(seen, lambda now: now.with_warning(agent), why_of("context_budget_warn", decision.reason))
             return self._told(GuardAnswer("warned", decision))
         if decision.action == "held":
             await self._note_once(seen, state, decision.held_by or "", decision.reason)

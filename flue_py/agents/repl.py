@@ -41,8 +41,9 @@ from pydantic_ai.toolsets import FunctionToolset
 
 from flue_py.adapters.messages import to_pydantic_ai
 from flue_py.agents.conversation import BY, COMMANDS, Command, Conversation, run_command, shown_lines
-from flue_py.agents.defaults import RUN_DEFAULTS, RUN_OFFLOAD, tell_answer
+from flue_py.agents.defaults import RUN_DEFAULTS, RUN_OFFLOAD, note_event, tell_answer
 from flue_py.agents.guard import CompactionGuard
+from flue_py.agents.harness import write_memories
 from flue_py.context.blocks import (
     MOST_CHARS,
     Block,
@@ -72,6 +73,8 @@ from flue_py.system import read_beginning, read_whole
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
     from pydantic_ai.tools import DeferredToolApprovalResult, DeferredToolRequests, DeferredToolResults, RunContext
+
+    from flue_py.core.operations import EventType
 
 NAME = "repl"
 """The agent in the ledger, and the field of a session's metadata that has the model."""
@@ -179,15 +182,44 @@ class Repl:
                 pictures, self._pictures = self._pictures, []
                 await self._say([line, *pictures] if pictures else line)
             return True
+        await self._note("command", line)
         reply = await self._interruptible(run_command(self.conversation, line, self.commands))
         if reply is None:
             self._line("Interrupted.", "yellow")
+            await self._note("cancelled", line)
             return True
         if reply.text:
             self._line(reply.text)
         if reply.resend is not None:
             await self._say(_prompt_of(reply.resend))
         return not reply.is_over
+
+    async def end(self) -> None:
+        """Have the model write memories of the turns since it last did, and note that the conversation ended.
+
+        `interrupt` leaves the memories out. Never raises a `FlueError`.
+        """
+        try:
+            await self._interruptible(self._remember())
+        except FlueError as error:
+            self._line(f"Nothing was remembered: {error}", "yellow")
+        await self._note("session_end", self._model.name)
+
+    async def _remember(self) -> None:
+        session = self.session
+        await session.refresh()
+        path = await session.get_active_path()
+        since = next((at for at, entry in enumerate(path, 1) if entry.id == _noted_in(session).get("remembered")), 0)
+        if not any(entry.role == "assistant" for entry in path[since:]):
+            return
+        self._line("Looking for what is worth remembering; Ctrl-C leaves that out.", "dim")
+        names = await write_memories(self.conversation.store, session, self._model.summarizer, path[since:])
+        if names:
+            self._line(f"Remembered: {', '.join(names)}; /memory shows them.", "dim")
+        await session.set_metadata({NAME: {**_noted_in(session), "remembered": path[-1].id}}, merge=True)
+
+    async def _note(self, event: EventType, text: str) -> None:
+        await note_event(self.session, event, text, self._line)
 
     async def prompt(self) -> str:
         """Return the text before the person's next words: the number of the turn. O(path)."""
@@ -223,6 +255,7 @@ class Repl:
         try:
             if await self._interruptible(self._answered(prompt)) is None:
                 self._line("\nInterrupted.", "yellow")
+                await self._note("cancelled", "the turn")
                 await self._offer_again(turns)
         except Exception as error:  # noqa: BLE001 - the conversation goes on, whatever a client or a tool raises
             problem = error if isinstance(error, FlueError) else self._model.explain(error) or error
@@ -330,7 +363,7 @@ class Repl:
 
     async def _note_model(self) -> None:
         # Nobody is named, so that an undo passes over it.
-        await self.session.set_metadata({NAME: {"model": self._model.name}}, merge=True)
+        await self.session.set_metadata({NAME: {**_noted_in(self.session), "model": self._model.name}}, merge=True)
 
     async def _switch(self, argument: str) -> str:
         if not argument:
@@ -418,9 +451,13 @@ class Repl:
 
 def model_in(session: Session) -> str | None:
     """Return the name of the model that a session was talking to in a REPL; None if there was none."""
-    noted = session.metadata.get(NAME)
-    name = noted.get("model") if isinstance(noted, dict) else None
+    name = _noted_in(session).get("model")
     return name if isinstance(name, str) else None
+
+
+def _noted_in(session: Session) -> JsonObject:
+    noted = session.metadata.get(NAME)
+    return noted if isinstance(noted, dict) else {}
 
 
 def _method(run: Callable[[str], Awaitable[str]]) -> Callable[[Conversation, str], Awaitable[str]]:

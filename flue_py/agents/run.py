@@ -29,7 +29,7 @@ from pydantic_ai.models import Model, infer_model
 
 from flue_py.adapters.pydantic_ai.messages import extra_of
 from flue_py.agents.config import AgentConfig, Contract, RunConfig, State, functions
-from flue_py.agents.defaults import RUN_OFFLOAD, guard_of, tell_answer
+from flue_py.agents.defaults import RUN_OFFLOAD, guard_of, note_event, tell_answer
 from flue_py.compaction.modes import Contract as ContractCheck
 from flue_py.compaction.modes import Verdict, why_broken
 from flue_py.compaction.settings import input_tokens
@@ -194,6 +194,7 @@ class Run:
             await self.session.set_completed(datetime.now(UTC), by="run", why=reason[:_MOST_ERROR])
         except _Stop as stop:
             outcome, reason, error = stop.outcome, stop.reason, stop.error
+            await note_event(self.session, "run_stopped", f"{outcome}: {reason}", self._tell)
         usage = await self._store.usage(self.session, group_by=("agent",))
         failed = [(name, await why_broken(check)) for name, check in self._contracts.items()]
         return RunReport(
@@ -366,6 +367,7 @@ class Run:
     async def _hear(self, question: str, *, pauses: Sequence[str], goes_on: Sequence[str]) -> bool:
         """Ask a person, and return whether something was said, which is stored. Raises `_Stop` for a pause."""
         assert self._ask is not None
+        await note_event(self.session, "question", question, self._tell)
         answer = await self._ask(question)
         text = "q" if answer is None else answer.strip()
         if text.casefold() in pauses:

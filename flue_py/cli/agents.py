@@ -76,7 +76,8 @@ def repl(
 ) -> Answer:
     """Talk to an agent. Each message, answer and result of a tool is stored as soon as it is there.
 
-    /help lists the commands. Ctrl-C ends a turn, Ctrl-D the program; nothing is lost. Keys of providers come from
+    /help lists the commands. Ctrl-C ends a turn, Ctrl-D the program; nothing is lost. At the end the model is asked
+    what to remember, unless Ctrl-C ends that. Keys of providers come from
     the environment, such as OPENAI_API_KEY. Without --model, FLUE_PY_MODEL names it. --replay is how many turns are
     shown again on --resume.
 

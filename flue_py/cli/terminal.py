@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 
@@ -50,8 +51,9 @@ async def talk(
         repl = Repl(Conversation(store, session, replay=replay), opened, open_model, screen)
         repl.allows_tools = tools
         await repl.begin()
-        while (line := await screen.read(repl)) is not None and await _interruptible(repl, line):
+        while (line := await screen.read(repl)) is not None and await _interruptible(repl, repl.run(line)):
             pass
+        await _interruptible(repl, repl.end())
 
 
 def _opened(name: str, *, base_url: str | None) -> Opened:
@@ -62,13 +64,13 @@ def _opened(name: str, *, base_url: str | None) -> Opened:
     return Opened(name, client, models.open_model(client), lambda error: models.failure_of(error, place, None))
 
 
-async def _interruptible(repl: Repl, line: str) -> bool:
-    """Run a line, of which Ctrl-C ends the turn, and not the program."""
+async def _interruptible(repl: Repl, work: Coroutine[None, None, bool | None]) -> bool | None:
+    """Return the result of some work. Ctrl-C ends what the REPL does then, and not the program."""
     loop = asyncio.get_running_loop()
     with suppress(NotImplementedError):  # of event loops on Windows
         loop.add_signal_handler(signal.SIGINT, repl.interrupt)
     try:
-        return await repl.run(line)
+        return await work
     finally:
         with suppress(NotImplementedError):
             loop.remove_signal_handler(signal.SIGINT)
@@ -102,10 +104,8 @@ class _Terminal:
             self._prompts = PromptSession(history=InMemoryHistory(said), completer=words)
         while True:
             try:
-                line: str = await self._prompts.prompt_async(await repl.prompt(), default=repl.draft)
+                return str(await self._prompts.prompt_async(await repl.prompt(), default=repl.draft))
             except KeyboardInterrupt:
                 repl.draft = ""
             except EOFError:
                 return None
-            else:
-                return line

@@ -52,14 +52,17 @@ EventType: TypeAlias = Literal[
     "session_created", "session_titled", "session_completed", "session_reopened", "session_changed", "session_deleted",
     "task_started", "task_ended", "turn_start", "turn_end", "answer", "tool_call", "tool_result", "message",
     "compaction_start", "compaction", "compaction_failed", "branch_summary", "entry_added", "leaf_moved", "conflict",
-    "context_budget_warn", "budget_set", "budget_warning", "budget_exceeded", "budget_deleted",
+    "context_budget_warn", "command", "cancelled", "session_end", "question", "run_stopped", "budget_set",
+    "budget_warning", "budget_exceeded", "budget_deleted",
 ]  # fmt: skip
 
 MAX_FIELD_CHARACTERS = 1_000
 BUDGET_EVENTS: tuple[EventType, ...] = ("budget_set", "budget_warning", "budget_exceeded")
 """Those of a budget for each amount that it allows, in their order."""
-BUDGET_WARNING = "context_budget_warn: "
-"""The beginning of the reason of a change of metadata by which a guard warns of the tokens an agent has sent."""
+NOTED: tuple[EventType, ...] = (
+    "context_budget_warn", "command", "cancelled", "session_end", "question", "run_stopped",
+)  # fmt: skip
+"""Those that change nothing: each is a change of metadata with a reason that begins so (`why_of`)."""
 _LARGEST = 2**63 - 1
 _DIGITS = len(str(_LARGEST))
 _NUMBERS: dict[EventType, int] = {"session_deleted": 1, "budget_deleted": 1, **dict.fromkeys(BUDGET_EVENTS, 2)}
@@ -341,8 +344,9 @@ def _found(change: Change, line: LogLine | None) -> Iterator[_Found]:
     if line is not None:
         for edit in line.edits:
             event = _of_edit(edit, line.at_us)
-            if edit.what == "metadata" and (line.why or "").startswith(BUDGET_WARNING):
-                event = _Found("context_budget_warn", line.at_us, {})
+            begins = (line.why or "").partition(": ")[0]
+            if edit.what == "metadata" and begins in NOTED:
+                event = _Found(begins, line.at_us, {})
             yield event._replace(fields={**event.fields, **noted})
 
 
@@ -425,6 +429,11 @@ def _remembered(metadata: str | None) -> tuple[JsonValue, int]:
 
 def _text(value: JsonValue) -> str | None:
     return _cut(value, MAX_FIELD_CHARACTERS) if isinstance(value, str) else None
+
+
+def why_of(event: EventType, text: str) -> str:
+    """Return the reason of a change of metadata that is one of `NOTED`."""
+    return f"{event}: {text}"[:MAX_WHY_CHARACTERS]
 
 
 def _cut(text: str | None, most: int) -> str | None:

@@ -16,13 +16,14 @@ from tests.adapters.needed import needs
 
 needs("agents", "pydantic_ai.conversation_store")
 
-from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
+from pydantic_ai.messages import BinaryContent, ModelMessage, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 import flue_py
 from flue_py.agents.conversation import Conversation
 from flue_py.agents.repl import Opened, Repl
 from flue_py.core.model import FunctionModel as Summarizer
+from flue_py.core.model import ModelRequest
 from flue_py.errors import InvalidArgument, ModelUnavailable
 from tests.tables import inputs
 
@@ -37,6 +38,8 @@ class Script:
         self.answers = [*answers]
         self.requests: list[list[ModelMessage]] = []
         self.info: AgentInfo | None = None
+        self.facts: str | Exception | asyncio.Event = ""
+        self.asked: list[ModelRequest] = []
 
     async def stream(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
         self.requests.append(messages)
@@ -49,12 +52,23 @@ class Script:
                 await asyncio.Event().wait()
             yield piece
 
+    async def sum_up(self, request: ModelRequest) -> str:
+        self.asked.append(request)
+        if request.purpose != "memory":
+            return "A summary."
+        if isinstance(self.facts, Exception):
+            raise self.facts
+        if isinstance(self.facts, asyncio.Event):
+            self.facts.set()
+            await asyncio.Event().wait()
+        return str(self.facts)
+
     def opened(self, name: str = "script") -> Opened:
         def explain(error: Exception) -> Exception | None:
             return ModelUnavailable(f"explained: {error}") if isinstance(error, OSError) else None
 
         model = FunctionModel(stream_function=self.stream, model_name=name)
-        return Opened(name, model, Summarizer(lambda _: "A summary."), explain)
+        return Opened(name, model, Summarizer(self.sum_up), explain)
 
 
 class Screen:
@@ -177,6 +191,8 @@ async def test_a_turn_that_ends_early_loses_nothing_that_was_said(
         assert screen.read() == shown
         assert await path_of(repl) == path
         assert repl.draft == draft
+        events = [event.why async for event in repl.conversation.store.events() if event.type == "cancelled"]
+        assert events == ["cancelled: the turn"] * isinstance(pieces[-1], asyncio.Event)
         await repl.run("Again.")
         assert screen.read() == "Fine."
         assert await path_of(repl) == [*path, ("user", None), ("assistant", None)]
@@ -275,7 +291,71 @@ async def test_a_picture_goes_with_the_next_message_and_comes_with_a_retry(tmp_p
         content = [prompt.content] if isinstance(prompt.content, str) else prompt.content
         pictures.append([part.data for part in content if isinstance(part, BinaryContent)])
     assert pictures == [[b"\x89PNG"], [b"\x89PNG"], []]
-    assert isinstance(script.requests[0][-1], ModelRequest)
+    assert script.requests[0][-1].kind == "request"
+
+
+async def test_what_is_worth_remembering_is_written_at_the_end_and_asked_for_once(tmp_path: Path) -> None:
+    script = Script(["Green it is."], ["Yes."], [OSError("gone")], ["At last."])
+    facts = [
+        {"name": "colour", "type": "feedback", "text": "The person wants green."},
+        {"name": "", "text": "No name."},
+        {"name": "odd", "type": "two words", "text": "x"},
+        {"name": "tests", "text": "Run pytest -n 2."},
+    ]
+    script.facts = "Here:\n" + "\n".join(map(json.dumps, facts)) + "\n[1]"
+    async with talking(tmp_path, script) as (repl, screen):
+        await repl.end()
+        await repl.run("/help")
+        await repl.run("I like green.")
+        await repl.conversation.store.remember("colour", "Blue.", project=str(tmp_path))
+        screen.read()
+        await repl.end()
+        assert "Remembered: colour, tests;" in screen.read()
+        await repl.end()
+    assert len(script.asked) == 1
+    assert "[user] colour: Blue." in (script.asked[0].system or "")
+    assert script.asked[0].messages[0]["content"] == (
+        "<conversation>\nuser: I like green.\n\nassistant: Green it is.\n</conversation>"
+    )
+    script.facts = "none"
+    async with talking(tmp_path, script) as (repl, screen):
+        store = repl.conversation.store
+        bodies = {memory.name: memory.body for memory in await store.memories(project=str(tmp_path))}
+        assert bodies == {"colour": "The person wants green.", "tests": "Run pytest -n 2."}
+        await repl.run("Is it?")
+        await repl.end()
+        assert "Is it?" in str(script.asked[1].messages)
+        assert "I like green" not in str(script.asked[1].messages)
+        rows = (await store.usage(repl.session, group_by=["purpose"])).rows
+        assert {row.group["purpose"]: row.calls for row in rows} == {"memory": 2, "turn": 2}
+        await repl.run("And?")
+        await repl.end()
+        assert len(script.asked) == 2
+        events = [event async for event in store.events() if event.type in ("command", "session_end")]
+        assert [(event.type, event.why) for event in events][1:3] == [
+            ("command", "command: /help"),
+            ("session_end", "session_end: script"),
+        ]
+        assert len(events) == 6
+
+
+async def test_what_failed_or_was_interrupted_is_remembered_at_the_next_end(tmp_path: Path) -> None:
+    script = Script(["Green it is."])
+    async with talking(tmp_path, script) as (repl, screen):
+        await repl.run("I like green.")
+        script.facts = ModelUnavailable("no answer")
+        await repl.end()
+        assert "Nothing was remembered: no answer" in screen.read()
+        script.facts = asyncio.Event()
+        ending = asyncio.create_task(repl.end())
+        await script.facts.wait()
+        repl.interrupt()
+        await ending
+        script.facts = '{"name": "colour", "text": "Green."}'
+        await repl.end()
+        assert [request.purpose for request in script.asked] == ["memory"] * 3
+        (memory,) = await repl.conversation.store.memories(project=str(tmp_path))
+        assert memory.body == "Green."
 
 
 async def test_a_budget_that_is_set_in_the_conversation_ends_it(tmp_path: Path) -> None:

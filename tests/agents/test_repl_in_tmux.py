@@ -15,7 +15,7 @@ from tests.adapters.needed import is_required, needs
 needs("agents", "pydantic_ai.conversation_store", "prompt_toolkit", "openai")
 
 import flue_py.sync
-from tests.models.servers import KEY, Answer, chunks, provider
+from tests.models.servers import KEY, Answer, chunks, completion, provider
 from tests.terminal import Terminal, run
 
 if shutil.which("tmux") is None and not is_required("agents"):
@@ -52,6 +52,7 @@ def test_nothing_that_was_said_is_lost_with_a_turn_or_with_the_process(tmp_path:
             answer(3, "All fine."),
             cut_off(4, "Lost with", " the process"),
             answer(5, "Again whole."),
+            Answer(completion('{"name": "style", "text": "Short answers."}')),
         ]
         call = ["--db", str(database), "repl", "--base-url", f"{server.url}/v1"]
         run(terminal, *call, "--model", "openai-chat:gpt-5", before=f"OPENAI_API_KEY={KEY}")
@@ -69,7 +70,8 @@ def test_nothing_that_was_said_is_lost_with_a_turn_or_with_the_process(tmp_path:
         run(terminal, *call, "--resume", info.id[:8], before=f"OPENAI_API_KEY={KEY}")
         terminal.sees("/retry sends it again")
         say(terminal, "/retry", "Again whole.")
-        say(terminal, "/quit", f"flue-py show {info.id} --history\nended 0")
+        say(terminal, "/quit", f"flue-py show {info.id} --history")
+        terminal.sees("Remembered: style; /memory shows them.\nended 0")
     with flue_py.sync.open(database) as store:
         session = store.find_session(info.id)
         path = [entry for entry in session.get_active_path() if entry.kind == "message"]

@@ -21,7 +21,7 @@ from pydantic_ai.usage import RequestUsage
 
 import flue_py
 from flue_py.agents.config import RunConfig, read_config
-from flue_py.agents.run import HITL_PROMPT, STUCK_PROMPT, Run, RunReport, begin, say
+from flue_py.agents.run import HITL_PROMPT, STUCK_PROMPT, TURN, Run, RunReport, begin, say
 from flue_py.core.model import FunctionModel as Summarizer
 from flue_py.errors import InvalidArgument, MissingExtra, UnreadableFile
 from tests.tables import inputs
@@ -270,6 +270,13 @@ async def test_a_person_goes_on_pauses_or_redirects_after_every_turn(
         assert (report.outcome, asked[0]) == (outcome, HITL_PROMPT)
         human = [text for text in await texts(session) if text.startswith("Human")]
         assert human == said
+        events = [event async for event in store.events()]
+        assert [event.why for event in events if event.type == "question"] == [
+            f"question: {text.strip()}" for text in asked
+        ]
+        stops = [event.why for event in events if event.type == "run_stopped"]
+        assert stops == ([f"run_stopped: paused: {report.reason}"] if outcome == "paused" else [])
+        assert [event.what for event in events].count(TURN) == report.turns
 
 
 async def test_an_answer_may_come_from_another_process(tmp_path: Path) -> None:
