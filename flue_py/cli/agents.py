@@ -76,10 +76,9 @@ def repl(
 ) -> Answer:
     """Talk to an agent. Each message, answer and result of a tool is stored as soon as it is there.
 
-    /help lists the commands. Ctrl-C ends a turn, Ctrl-D the program; nothing is lost. At the end the model is asked
-    what to remember, unless Ctrl-C ends that. Keys of providers come from
-    the environment, such as OPENAI_API_KEY. Without --model, FLUE_PY_MODEL names it. --replay is how many turns are
-    shown again on --resume.
+    /help lists the commands. Ctrl-C ends a turn, Ctrl-D the program; nothing is lost. At the end the model
+    writes memories, unless Ctrl-C ends that. Keys of providers come from the environment, such as OPENAI_API_KEY.
+    Without --model, FLUE_PY_MODEL names it. --replay is how many turns are shown again on --resume.
 
     The instructions of the agent are read when a conversation is taken up: AGENTS.md of the folder and of the folders
     above it in the repository, memories, and where it runs. Needs the extra agents: pip install

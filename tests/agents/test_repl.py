@@ -296,13 +296,12 @@ async def test_a_picture_goes_with_the_next_message_and_comes_with_a_retry(tmp_p
 
 async def test_what_is_worth_remembering_is_written_at_the_end_and_asked_for_once(tmp_path: Path) -> None:
     script = Script(["Green it is."], ["Yes."], [OSError("gone")], ["At last."])
-    facts = [
-        {"name": "colour", "type": "feedback", "text": "The person wants green."},
-        {"name": "", "text": "No name."},
-        {"name": "odd", "type": "two words", "text": "x"},
-        {"name": "tests", "text": "Run pytest -n 2."},
-    ]
-    script.facts = "Here:\n" + "\n".join(map(json.dumps, facts)) + "\n[1]"
+    script.facts = """Here:
+        {"name": "colour", "type": "feedback", "text": "The person wants green."}
+        {"name": "", "text": "No name."}
+        {"name": "odd", "type": "two words", "text": "x"}
+        {"name": "tests", "text": "Run pytest -n 2."}
+        [1]"""
     async with talking(tmp_path, script) as (repl, screen):
         await repl.end()
         await repl.run("/help")
@@ -312,11 +311,10 @@ async def test_what_is_worth_remembering_is_written_at_the_end_and_asked_for_onc
         await repl.end()
         assert "Remembered: colour, tests;" in screen.read()
         await repl.end()
-    assert len(script.asked) == 1
-    assert "[user] colour: Blue." in (script.asked[0].system or "")
-    assert script.asked[0].messages[0]["content"] == (
-        "<conversation>\nuser: I like green.\n\nassistant: Green it is.\n</conversation>"
-    )
+    (asked,) = script.asked
+    assert "[user] colour: Blue." in str(asked.system)
+    said = "user: I like green.\n\nassistant: Green it is."
+    assert asked.messages[0]["content"] == f"<conversation>\n{said}\n</conversation>"
     script.facts = "none"
     async with talking(tmp_path, script) as (repl, screen):
         store = repl.conversation.store
@@ -331,12 +329,9 @@ async def test_what_is_worth_remembering_is_written_at_the_end_and_asked_for_onc
         await repl.run("And?")
         await repl.end()
         assert len(script.asked) == 2
+        end = "session_end: script"
         events = [event async for event in store.events() if event.type in ("command", "session_end")]
-        assert [(event.type, event.why) for event in events][1:3] == [
-            ("command", "command: /help"),
-            ("session_end", "session_end: script"),
-        ]
-        assert len(events) == 6
+        assert [event.why for event in events] == [end, "command: /help", *4 * [end]]
 
 
 async def test_what_failed_or_was_interrupted_is_remembered_at_the_next_end(tmp_path: Path) -> None:
