@@ -286,9 +286,9 @@ async def undo_last(session: Session, *, by: str, why: str | None = None) -> Mov
     come back that it changed. None if there is nothing to undo. Raises as `Session.undo`. O(log lines since).
     """
     now = _Now()
-    for newest in await session.log(limit=1):
-        if any(edit.what == "redacted" for edit in newest.edits):
-            raise InvalidArgument(f"revision {newest.revision}, the last, is a redaction, which cannot be undone")
+    newest = next((line for line in await session.log(limit=_AT_ONCE) if not _is_note(line)), None)
+    if newest is not None and any(edit.what == "redacted" for edit in newest.edits):
+        raise InvalidArgument(f"revision {newest.revision}, the last, is a redaction, which cannot be undone")
     line = await _last(session, now)
     if line is None or not _is_edit(line):
         return await session.undo(by=by, why=why)
@@ -374,6 +374,11 @@ async def _lines(session: Session, now: _Now) -> AsyncGenerator[LogLine, None]:
             else:
                 yield line
         before = lines[-1].revision
+
+
+def _is_note(line: LogLine) -> bool:
+    """Return whether a line says something and changed nothing, as a command of the REPL does."""
+    return bool(line.edits) and all(edit.what == "metadata" and edit.before == edit.after for edit in line.edits)
 
 
 def _ends_in(line: LogLine, way: str) -> bool:

@@ -237,18 +237,10 @@ EXTRA = "langchain"
 _CLASSES: Mapping[str, type[BaseMessage]] = {
     kind.__name__: kind
     for kind in (
-        AIMessage,
-        AIMessageChunk,
-        ChatMessage,
-        FunctionMessage,
-        HumanMessage,
-        HumanMessageChunk,
-        SystemMessage,
-        SystemMessageChunk,
-        ToolMessage,
-        ToolMessageChunk,
+        AIMessage, AIMessageChunk, ChatMessage, FunctionMessage, HumanMessage, HumanMessageChunk, SystemMessage,
+        SystemMessageChunk, ToolMessage, ToolMessageChunk,
     )
-}
+}  # fmt: skip
 _KNOWN = frozenset(_CLASSES.values())
 _USUAL = {"user": "HumanMessage", "assistant": "AIMessage", "system": "SystemMessage", "toolResult": "ToolMessage"}
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "toolResult"}
