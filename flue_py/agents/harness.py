@@ -20,10 +20,10 @@ from msgspec import DecodeError, Struct, field
 
 from flue_py.context.blocks import memory_text
 from flue_py.core.entries import Entry
-from flue_py.core.json import JsonObject, Selective, decode_object, to_json
+from flue_py.core.json import Frozen, JsonObject, Selective, decode_object, to_json
 from flue_py.core.model import Model, ModelRequest
 from flue_py.core.sessions import MAX_BY_CHARACTERS, RESTORABLE, Deletion, LogLine, Moved, TaskLink, restorable
-from flue_py.errors import InvalidArgument, ModelRefused, SessionExists, SessionNotFound, shown
+from flue_py.errors import InvalidArgument, ModelRefused, SecretRefused, SessionExists, SessionNotFound, shown
 from flue_py.render.lines import one_line
 from flue_py.render.transcript import said
 from flue_py.sessions.handle import checked_id, stored_row, waiting_of
@@ -286,7 +286,7 @@ async def undo_last(session: Session, *, by: str, why: str | None = None) -> Mov
     come back that it changed. None if there is nothing to undo. Raises as `Session.undo`. O(log lines since).
     """
     now = _Now()
-    newest = next((line for line in await session.log(limit=_AT_ONCE) if not _is_note(line)), None)
+    newest = await _newest(session)
     if newest is not None and any(edit.what == "redacted" for edit in newest.edits):
         raise InvalidArgument(f"revision {newest.revision}, the last, is a redaction, which cannot be undone")
     line = await _last(session, now)
@@ -376,9 +376,15 @@ async def _lines(session: Session, now: _Now) -> AsyncGenerator[LogLine, None]:
         before = lines[-1].revision
 
 
-def _is_note(line: LogLine) -> bool:
-    """Return whether a line says something and changed nothing, as a command of the REPL does."""
-    return bool(line.edits) and all(edit.what == "metadata" and edit.before == edit.after for edit in line.edits)
+async def _newest(session: Session) -> LogLine | None:
+    """Return the last line that is no note: a note, such as a command of the REPL, changed nothing."""
+    before: int | None = None
+    while lines := await session.log(limit=_AT_ONCE, before=before):
+        for line in lines:
+            if not line.edits or any(edit.what != "metadata" or edit.before != edit.after for edit in line.edits):
+                return line
+        before = lines[-1].revision
+    return None
 
 
 def _ends_in(line: LogLine, way: str) -> bool:
@@ -438,7 +444,8 @@ async def write_title(session: Session, model: Model) -> str:
 
 
 def _shown(conversation: str) -> JsonObject:
-    return {"role": "user", "content": f"<conversation>\n{conversation}\n</conversation>"}
+    text = conversation.replace("</conversation>", "< /conversation>")
+    return {"role": "user", "content": f"<conversation>\n{text}\n</conversation>"}
 
 
 def _asker(session: Session, model: Model, purpose: str) -> BookingAsker:
@@ -481,26 +488,43 @@ class _Fact(Struct, frozen=True):
     type: str = "user"
 
 
-async def write_memories(store: Store, session: Session, model: Model, entries: Iterable[Entry]) -> list[str]:
-    """Have a model write memories of entries, from the last 40,000 characters that were said; return their names.
+class WrittenMemory(Frozen):
+    """A memory that a model wrote; ``before`` is the text that it replaced, None if the name is new."""
 
-    They go beside the memories that hold in the session's folder, or become its first. The call is in the ledger, for
-    the purpose ``memory``. Lines of the answer that are no memory are passed over. Raises the model's errors.
+    name: str
+    text: str
+    before: str | None
+
+
+async def write_memories(store: Store, session: Session, model: Model, entries: Iterable[Entry]) -> list[WrittenMemory]:
+    """Have a model write memories of entries, from the last 40,000 characters that were said, and return them.
+
+    They are for the session's folder; with its first ones, those that held in it as in all folders are copied to it.
+    The call is in the ledger, for the purpose ``memory``. Lines of the answer that are no memory are passed over.
+    Raises the model's errors.
     """
     words = [(entry.role, said(entry)) for entry in entries]
     heard = "\n\n".join(f"{role}: {text}" for role, text in words if text and role != "system")[-HEARD_CHARACTERS:]
-    scope = session.info.scope
-    remembered = await store.memories(project=session.info.cwd or "", scope=scope)
-    project = remembered[0].info.project if remembered else session.info.cwd or ""
-    system = f"{_EXTRACTION}\n\n{memory_text(remembered).text}".strip()
+    if not any(text and role == "assistant" for role, text in words):
+        return []
+    project, scope = session.info.cwd or "", session.info.scope
+    remembered = {memory.name: memory for memory in await store.memories(project=project, scope=scope)}
+    system = f"{_EXTRACTION}\n\n{memory_text(remembered.values()).text}".strip()
     reply = await _asker(session, model, "memory").ask(ModelRequest((_shown(heard),), system=system, max_tokens=2_000))
-    names: list[str] = []
+    written: list[WrittenMemory] = []
     for line in reply.text.splitlines():
         # Whatever a model writes, one bad line takes no other with it.
-        with suppress(InvalidArgument, DecodeError, UnicodeError):
+        with suppress(InvalidArgument, SecretRefused, DecodeError, UnicodeError, RecursionError):
             fact = msgspec.json.decode(line, type=_Fact)
             await store.remember(fact.name, fact.text, type=fact.type, project=project, scope=scope)
-            names.append(fact.name)
-        if len(names) == _MOST_FACTS:
+            before = remembered.get(fact.name)
+            written.append(WrittenMemory(fact.name, fact.text, None if before is None else before.body))
+        if len(written) == _MOST_FACTS:
             break
-    return names
+    # Beside memories of a folder's own, those for all folders do not hold.
+    names = {memory.name for memory in written}
+    for name, memory in remembered.items() if written else ():
+        if memory.info.project != project and name not in names:
+            with suppress(SecretRefused):
+                await store.remember(name, memory.body, type=memory.type, project=project, scope=scope)
+    return written

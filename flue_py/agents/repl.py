@@ -55,12 +55,13 @@ from flue_py.context.blocks import (
     read_blocks,
     visible,
 )
+from flue_py.core.entries import Entry
 from flue_py.core.files import FileContent, text_of
 from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.kinds import message_text
 from flue_py.core.model import Model as CompactionModel
 from flue_py.db.files import Folder
-from flue_py.errors import FlueError, InvalidArgument, StoreUnavailable, UnreadableFile, shown
+from flue_py.errors import EntryNotFound, FlueError, InvalidArgument, StoreUnavailable, UnreadableFile, shown
 from flue_py.render.lines import counted, one_line, printable
 from flue_py.render.tools import call_line, read_call
 from flue_py.render.transcript import listed_lines
@@ -78,6 +79,8 @@ if TYPE_CHECKING:
 
 NAME = "repl"
 """The agent in the ledger, and the field of a session's metadata that has the model."""
+REMEMBERED = "replRemembered"
+"""The field that has the last entry of which memories were written."""
 
 Result = TypeVar("Result")
 Prompt: TypeAlias = "str | Sequence[UserContent]"
@@ -127,6 +130,7 @@ class Repl:
         self.conversation = conversation
         self.draft = ""
         self.allows_tools = False
+        self.remembers = True
         self._model = model
         self._open_model = open_model
         self._screen = screen
@@ -182,7 +186,11 @@ class Repl:
                 pictures, self._pictures = self._pictures, []
                 await self._say([line, *pictures] if pictures else line)
             return True
-        await self._note("command", line)
+        if line[1:].partition(" ")[0].lower() in {"help", *self.commands}:
+            await self._note("command", line)
+        return await self._obey(line)
+
+    async def _obey(self, line: str) -> bool:
         reply = await self._interruptible(run_command(self.conversation, line, self.commands))
         if reply is None:
             self._line("Interrupted.", "yellow")
@@ -197,26 +205,33 @@ class Repl:
     async def end(self) -> None:
         """Have the model write memories of the turns since it last did, and note that the conversation ended.
 
-        `interrupt` leaves the memories out. Never raises a `FlueError`.
+        `interrupt` leaves the memories out, as ``remembers`` does. Never raises a `FlueError`.
         """
         try:
-            await self._interruptible(self._remember())
+            if self.remembers and await self._interruptible(self._remember()) is None:
+                self._line("Interrupted.", "yellow")
+                await self._note("cancelled", "the memories")
         except FlueError as error:
             self._line(f"Nothing was remembered: {error}", "yellow")
         await self._note("session_end", self._model.name)
 
-    async def _remember(self) -> None:
+    async def _remember(self) -> bool:
         session = self.session
         await session.refresh()
-        path = await session.get_active_path()
-        since = next((at for at, entry in enumerate(path, 1) if entry.id == _noted_in(session).get("remembered")), 0)
-        if not any(entry.role == "assistant" for entry in path[since:]):
-            return
-        self._line("Looking for what is worth remembering; Ctrl-C leaves that out.", "dim")
-        names = await write_memories(self.conversation.store, session, self._model.summarizer, path[since:])
-        if names:
-            self._line(f"Remembered: {', '.join(names)}; /memory shows them.", "dim")
-        await session.set_metadata({NAME: {**_noted_in(session), "remembered": path[-1].id}}, merge=True)
+        path, last = await session.get_active_path(), session.metadata.get(REMEMBERED)
+        heard: Sequence[Entry] = ()
+        with suppress(EntryNotFound):
+            heard = await session.get_active_path(leaf=last) if isinstance(last, str) else ()
+        ids = {entry.id for entry in heard}
+        new = [entry for entry in path if entry.id not in ids]
+        if not any(entry.role == "assistant" for entry in new):
+            return True
+        self._line("Looking for facts to remember; Ctrl-C ends that.", "dim")
+        for memory in await write_memories(self.conversation.store, session, self._model.summarizer, new):
+            before = "" if memory.before is None else f" (before: {memory.before})"
+            self._line(f"Remembered {memory.name}: {memory.text}{before}", "dim")
+        await session.set_metadata({REMEMBERED: path[-1].id}, merge=True)
+        return True
 
     async def _note(self, event: EventType, text: str) -> None:
         await note_event(self.session, event, text, self._line)
@@ -264,7 +279,7 @@ class Repl:
         self._screen.write("\n")
         focus, self._focus = self._focus, None
         if focus is not None:
-            await self.run(f"/compact {focus}")
+            await self._obey(f"/compact {focus}")
 
     async def _answered(self, prompt: Prompt | None) -> object:
         store, session, folder = self.conversation.store, self.session, Folder(self.folder)
@@ -363,7 +378,7 @@ class Repl:
 
     async def _note_model(self) -> None:
         # Nobody is named, so that an undo passes over it.
-        await self.session.set_metadata({NAME: {**_noted_in(self.session), "model": self._model.name}}, merge=True)
+        await self.session.set_metadata({NAME: {"model": self._model.name}}, merge=True)
 
     async def _switch(self, argument: str) -> str:
         if not argument:
@@ -451,13 +466,9 @@ class Repl:
 
 def model_in(session: Session) -> str | None:
     """Return the name of the model that a session was talking to in a REPL; None if there was none."""
-    name = _noted_in(session).get("model")
-    return name if isinstance(name, str) else None
-
-
-def _noted_in(session: Session) -> JsonObject:
     noted = session.metadata.get(NAME)
-    return noted if isinstance(noted, dict) else {}
+    name = noted.get("model") if isinstance(noted, dict) else None
+    return name if isinstance(name, str) else None
 
 
 def _method(run: Callable[[str], Awaitable[str]]) -> Callable[[Conversation, str], Awaitable[str]]:

@@ -64,6 +64,7 @@ else:
 @click.option("--resume", metavar="SESSION", type=cli.SESSION_NAME, help="Go on with a session, with its own model.")
 @click.option("--replay", metavar="N", type=click.IntRange(min=0), default=REPLAYED_TURNS, show_default=True)
 @click.option("--allow-tools", is_flag=True, help="Let the agent read, write and run without asking.")
+@click.option("--no-memories", is_flag=True, help="Do not ask the model at the end for facts to remember.")
 @cli.scope_option
 def repl(
     place: Place,
@@ -72,13 +73,14 @@ def repl(
     resume: str | None,
     replay: int,
     allow_tools: bool,
+    no_memories: bool,
     scope: str | None,
 ) -> Answer:
     """Talk to an agent. Each message, answer and result of a tool is stored as soon as it is there.
 
     /help lists the commands. Ctrl-C ends a turn, Ctrl-D the program; nothing is lost. At the end the model
-    writes memories, unless Ctrl-C ends that. Keys of providers come from the environment, such as OPENAI_API_KEY.
-    Without --model, FLUE_PY_MODEL names it. --replay is how many turns are shown again on --resume.
+    writes memories for the folder, unless Ctrl-C ends that. Keys of providers come from the environment, such as
+    OPENAI_API_KEY. Without --model, FLUE_PY_MODEL names it. --replay is how many turns --resume shows again.
 
     The instructions of the agent are read when a conversation is taken up: AGENTS.md of the folder and of the folders
     above it in the repository, memories, and where it runs. Needs the extra agents: pip install
@@ -92,8 +94,8 @@ def repl(
         cli.require_database(place)
     from flue_py.cli.terminal import talk
 
-    opening = cli.opening(place, threads=None)
-    asyncio.run(talk(opening, model, base_url=base_url, resume=resume, replay=replay, tools=allow_tools, scope=scope))
+    opening, remembers = cli.opening(place, threads=None), not no_memories
+    asyncio.run(talk(opening, model, base_url, resume, replay, tools=allow_tools, remembers=remembers, scope=scope))
     return Answer()
 
 

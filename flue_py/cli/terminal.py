@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 
@@ -27,11 +27,12 @@ from flue_py.sessions.store import Store
 async def talk(
     opening: AbstractAsyncContextManager[Store],
     model: str | None,
-    *,
     base_url: str | None,
     resume: str | None,
     replay: int,
+    *,
     tools: bool,
+    remembers: bool,
     scope: str | None,
 ) -> None:
     """Talk until the person leaves, in a new session or in ``resume``. Raises as `Store.find_session`, `open_model`."""
@@ -49,11 +50,11 @@ async def talk(
             session = await store.create_session(cwd=os.getcwd(), scope=scope)
         screen = _Terminal()
         repl = Repl(Conversation(store, session, replay=replay), opened, open_model, screen)
-        repl.allows_tools = tools
+        repl.allows_tools, repl.remembers = tools, remembers and sys.stdin.isatty()
         await repl.begin()
-        while (line := await screen.read(repl)) is not None and await _interruptible(repl, repl.run(line)):
+        while (line := await screen.read(repl)) is not None and await _interruptible(repl, partial(repl.run, line)):
             pass
-        await _interruptible(repl, repl.end())
+        await _interruptible(repl, repl.end)
 
 
 def _opened(name: str, *, base_url: str | None) -> Opened:
@@ -64,13 +65,13 @@ def _opened(name: str, *, base_url: str | None) -> Opened:
     return Opened(name, client, models.open_model(client), lambda error: models.failure_of(error, place, None))
 
 
-async def _interruptible(repl: Repl, work: Coroutine[None, None, bool | None]) -> bool | None:
+async def _interruptible(repl: Repl, work: Callable[[], Coroutine[None, None, bool | None]]) -> bool | None:
     """Return the result of some work. Ctrl-C ends what the REPL does then, and not the program."""
     loop = asyncio.get_running_loop()
     with suppress(NotImplementedError):  # of event loops on Windows
         loop.add_signal_handler(signal.SIGINT, repl.interrupt)
     try:
-        return await work
+        return await work()
     finally:
         with suppress(NotImplementedError):
             loop.remove_signal_handler(signal.SIGINT)

@@ -62,7 +62,7 @@ BUDGET_EVENTS: tuple[EventType, ...] = ("budget_set", "budget_warning", "budget_
 NOTED: tuple[EventType, ...] = (
     "context_budget_warn", "command", "cancelled", "session_end", "question", "run_stopped",
 )  # fmt: skip
-"""Those that change nothing: each is a change of metadata with a reason that begins so (`why_of`)."""
+"""Those of a change of metadata with a reason that begins so (`why_of`); but for the first one it changes nothing."""
 _LARGEST = 2**63 - 1
 _DIGITS = len(str(_LARGEST))
 _NUMBERS: dict[EventType, int] = {"session_deleted": 1, "budget_deleted": 1, **dict.fromkeys(BUDGET_EVENTS, 2)}
@@ -344,8 +344,9 @@ def _found(change: Change, line: LogLine | None) -> Iterator[_Found]:
     if line is not None:
         for edit in line.edits:
             event = _of_edit(edit, line.at_us)
-            begins = (line.why or "").partition(": ")[0]
-            if edit.what == "metadata" and begins in NOTED:
+            begins, colon, _ = (line.why or "").partition(": ")
+            is_note = edit.before == edit.after or begins == "context_budget_warn"
+            if edit.what == "metadata" and colon and begins in NOTED and is_note:
                 event = _Found(begins, line.at_us, {})
             yield event._replace(fields={**event.fields, **noted})
 

@@ -458,7 +458,7 @@ def is_answer(messages: Sequence[JsonObject]) -> bool:
 
 _PLACED = frozenset({"type", "uuid", "parentUuid", "logicalParentUuid", "timestamp", "isSidechain", "message"})
 _CONSTANT = frozenset(CONSTANT)
-_OF_COMMAND = re.compile(r"<command-(name|args)>([^<]*)</command-")
+_OF_COMMAND = re.compile(r"<command-(name|args)>(.*?)</command-\1>", re.DOTALL)
 _TITLES = {"summary": ("summary", 0), "ai-title": ("aiTitle", 1), "custom-title": ("customTitle", 2)}
 _MERGED, _ENTRY, _ENTRY_OF_TASK = 0, 1, 2
 
@@ -598,7 +598,7 @@ class Entries:
         if row.fields.get("isMeta") is not True:
             words = dict(_OF_COMMAND.findall(text))
             title = kit.one_text(f"{words.get('name', '')} {words.get('args', '')}", 500) or ""
-            chain.command = None if spoken_text(text) else (row.uuid, title.strip())
+            chain.command = None if spoken_text(text) else (row.uuid, " ".join(title.split()))
         elif chain.command[1] and row.parent == chain.command[0]:
             name = kit.TitleChange(entry_id, chain.command[1], is_made=True)
             chain.titles += [name] if chain.title_rank < 0 else []

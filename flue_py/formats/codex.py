@@ -151,9 +151,9 @@ def task_of(meta: JsonObject) -> kit.TaskOf | None:
     return kit.TaskOf(source, str(meta.get("id"))[:200])
 
 
-def started_thread(tool: str | None, output: JsonObject) -> str | None:
-    """Return the thread of a sub-agent that a tool's output says was started; None for any other output."""
-    text = kit.text_in(output, "output") if tool == SPAWN else ""
+def started_thread(output: JsonObject) -> str | None:
+    """Return the thread of a sub-agent that the output of `SPAWN` says was started; None for any other output."""
+    text = kit.text_in(output, "output")
     thread = (kit.decode_row(2, text.encode(), kit.Notes()) or {}).get("agent_id")
     return thread[:200] if kit.is_name(thread) else None
 
@@ -716,7 +716,7 @@ class CodexReader(kit.RowReader):
         """Return the answer of a tool."""
         call = row.payload.get("call_id")
         tool = self._tools.get(call) if isinstance(call, str) else None
-        thread = started_thread(tool, row.payload)
+        thread = started_thread(row.payload) if tool == SPAWN else None
         if thread is not None and entries.tail is not None:
             entries.draft.began[thread] = entries.tail
         return entries.message(row, output_message(row.payload, tool), [row.payload])

@@ -111,11 +111,11 @@ class StoreErasure(Scoped):
     async def _delete_trees(self, names: Sequence[str], scope: str | None, work: _Work) -> None:
         """Delete session trees. In an erasure, the entries that others see lose their texts first."""
         erases, despite = work.needles is not None, work.despite
-        plan = partial(self._backend.plan_deletion, scope=scope, despite=despite, is_erasure=erases)
+        plan = partial(self._backend.plan_deletion, scope=scope, despite=despite)
         delete = partial(self._backend.delete_tree, scope=scope, erased=work.needles, despite=despite)
-        planned, trees = await plan(names), list[Deletion]()
+        planned, trees = await plan(names, is_erasure=erases and work.dry_run), list[Deletion]()
         for name in () if work.dry_run else names:
-            await self._redact((await plan([name])).shared if erases else (), work)
+            await self._redact((await plan([name], is_erasure=True)).shared if erases else (), work)
             trees.append(await delete(name))
         await self._redact(planned.shared if work.dry_run else (), work)
         work.trees.extend([planned] if work.dry_run else as_one(trees, planned))

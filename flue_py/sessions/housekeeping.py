@@ -166,7 +166,10 @@ async def delete_all(
     despite_holds: Sequence[str] = (),
     **options: Unpack[SeenOptions],
 ) -> Receipt:
-    """Delete sessions, each with its task sessions in a transaction of its own, or only say which would go."""
+    """Delete sessions, each with its task sessions in a transaction of its own, or only say which would go.
+
+    A hold on any of them, or a leaf that is not as expected, is raised before the first one goes.
+    """
     names, seen = [checked_session(session_id) for session_id in session_ids], checked_seen(**options)
     despite = checked_ids(despite_holds)
     planned = await store.backend.plan_deletion(names, store.scope, seen, despite=despite)

@@ -1044,7 +1044,7 @@ class SessionsScreen(BrowserScreen[None]):
         Binding("enter", "open", "Open", tooltip="open the session"),
         *BrowserScreen.BESIDE_TYPING,
         Binding("ctrl+f", "find", "Find text", tooltip="find the words that are typed in what was said", priority=True),
-        Binding("ctrl+t", "tasks", "Tasks", tooltip="show or hide task sessions", priority=True),
+        Binding("ctrl+t", "tasks", "Tasks", tooltip="show or hide task sessions and those of a harness", priority=True),
         Binding("ctrl+d", "delete", "Delete", tooltip="delete the session, after a question", priority=True),
         Binding("escape", "leave", "Clear/quit", tooltip="clear what is typed, or quit", priority=True),
         Binding("f5", "again", "Reload", show=False, tooltip="read the list again"),

@@ -295,31 +295,38 @@ async def test_a_picture_goes_with_the_next_message_and_comes_with_a_retry(tmp_p
 
 
 async def test_what_is_worth_remembering_is_written_at_the_end_and_asked_for_once(tmp_path: Path) -> None:
-    script = Script(["Green it is."], ["Yes."], [OSError("gone")], ["At last."])
+    script = Script(["Green it is."], ["Yes."], [OSError("gone")])
     script.facts = """Here:
         {"name": "colour", "type": "feedback", "text": "The person wants green."}
         {"name": "", "text": "No name."}
         {"name": "odd", "type": "two words", "text": "x"}
+        {"name": "deep", "text": "x", "more": DEEP
         {"name": "tests", "text": "Run pytest -n 2."}
-        [1]"""
+        [1]""".replace("DEEP", "[" * 5_000)
     async with talking(tmp_path, script) as (repl, screen):
+        store = repl.conversation.store
         await repl.end()
         await repl.run("/help")
-        await repl.run("I like green.")
-        await repl.conversation.store.remember("colour", "Blue.", project=str(tmp_path))
+        await repl.run("/etc/hosts")
+        await repl.run("I like green. </conversation>")
+        for name, body in {"colour": "Blue.", "tone": "Be brief."}.items():
+            await store.remember(name, body)
         screen.read()
         await repl.end()
-        assert "Remembered: colour, tests;" in screen.read()
+        assert "colour: The person wants green. (before: Blue.)\nRemembered tests:" in screen.read()
         await repl.end()
-    (asked,) = script.asked
-    assert "[user] colour: Blue." in str(asked.system)
-    said = "user: I like green.\n\nassistant: Green it is."
-    assert asked.messages[0]["content"] == f"<conversation>\n{said}\n</conversation>"
+        (asked,) = script.asked
+        assert "[user] colour: Blue." in str(asked.system)
+        said = "user: I like green. < /conversation>\n\nassistant: Green it is."
+        assert asked.messages[0]["content"] == f"<conversation>\n{said}\n</conversation>"
+        # Those of all folders do not hold beside a folder's own: they are copied, and stay as they were.
+        bodies = {memory.name: memory.body for memory in await store.memories(project=str(tmp_path))}
+        assert bodies == {"colour": "The person wants green.", "tests": "Run pytest -n 2.", "tone": "Be brief."}
+        assert {memory.body for memory in await store.memories()} == {"Blue.", "Be brief."}
     script.facts = "none"
     async with talking(tmp_path, script) as (repl, screen):
         store = repl.conversation.store
-        bodies = {memory.name: memory.body for memory in await store.memories(project=str(tmp_path))}
-        assert bodies == {"colour": "The person wants green.", "tests": "Run pytest -n 2."}
+        await repl.run("/rewind 0")
         await repl.run("Is it?")
         await repl.end()
         assert "Is it?" in str(script.asked[1].messages)
@@ -331,7 +338,7 @@ async def test_what_is_worth_remembering_is_written_at_the_end_and_asked_for_onc
         assert len(script.asked) == 2
         end = "session_end: script"
         events = [event async for event in store.events() if event.type in ("command", "session_end")]
-        assert [event.why for event in events] == [end, "command: /help", *4 * [end]]
+        assert [event.why for event in events] == [end, "command: /help", end, end, "command: /rewind 0", end, end]
 
 
 async def test_what_failed_or_was_interrupted_is_remembered_at_the_next_end(tmp_path: Path) -> None:
@@ -346,6 +353,10 @@ async def test_what_failed_or_was_interrupted_is_remembered_at_the_next_end(tmp_
         await script.facts.wait()
         repl.interrupt()
         await ending
+        assert screen.read().endswith("Interrupted.")
+        repl.remembers = False
+        await repl.end()
+        repl.remembers = True
         script.facts = '{"name": "colour", "text": "Green."}'
         await repl.end()
         assert [request.purpose for request in script.asked] == ["memory"] * 3

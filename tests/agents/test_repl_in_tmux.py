@@ -71,7 +71,7 @@ def test_nothing_that_was_said_is_lost_with_a_turn_or_with_the_process(tmp_path:
         terminal.sees("/retry sends it again")
         say(terminal, "/retry", "Again whole.")
         say(terminal, "/quit", f"flue-py show {info.id} --history")
-        terminal.sees("Remembered: style; /memory shows them.\nended 0")
+        terminal.sees("Remembered style: Short answers.\nended 0")
     with flue_py.sync.open(database) as store:
         session = store.find_session(info.id)
         path = [entry for entry in session.get_active_path() if entry.kind == "message"]

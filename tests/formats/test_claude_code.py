@@ -394,8 +394,12 @@ def test_a_session_that_begins_with_a_command_is_called_by_it_if_that_is_a_promp
         return [title.title for title in read(as_lines(rows))[0][0].titles]
 
     clear = "<command-name>/clear</command-name>\n<command-args></command-args>"
-    review = "<command-message>x</command-message><command-name>/review</command-name><command-args>a</command-args>"
-    assert titles(clear, "<local-command-stdout></local-command-stdout>", review, "Review.", "Why?") == ["/review a"]
+    review = (
+        "<command-message>x</command-message><command-name>/review</command-name><command-args>a <\nb</command-args>"
+    )
+    assert titles(clear, "<local-command-stdout></local-command-stdout>", review, "Review.", "Why?") == [
+        "/review a < b"
+    ]
     assert titles("Fix it.", review, "Review.") == titles(clear, "Fix it.", "Review.") == titles(review, "Fix.") == []
 
 

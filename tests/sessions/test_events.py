@@ -103,11 +103,13 @@ async def test_a_compaction_by_itself_begins_and_ends_or_fails(store: Store, ses
     outcomes: list[str] = []
     for answers in (refuse, lambda _: "what was said", lambda _: "what was said"):
         await talk(session, 20)
-        await session.set_metadata({"of": "the application"}, merge=True)
+        await session.set_metadata({"of": len(outcomes)}, merge=True, why="cancelled: an order of the application")
         guard = guard_of(store, session, model(answers), on_answer=lambda answer: outcomes.append(answer.outcome))
         await guard.before_call()
     started = ["compaction_start", "compaction_failed", *2 * ["compaction_start", "compaction"]]
-    assert [kind for kind in types(await told(store)) if "compaction" in kind] == started
+    kinds = types(await told(store))
+    assert [kind for kind in kinds if "compaction" in kind] == started
+    assert (kinds.count("session_changed") >= 3, "cancelled" in kinds) == (True, False)
     assert outcomes == ["compacting", "failed", "compacting", "compacted", "compacting", "compacted"]
 
 
