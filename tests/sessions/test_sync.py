@@ -355,7 +355,7 @@ WITHOUT = {
     "answer_of": "within the guard", "redo_last": "for commands", "undo_last": "for commands",
     "delete_all": "for commands", "find_completed": "for commands", "find_older": "for commands",
     "find_prunable": "for commands", "find_due": "for commands",
-    "without_held": "for commands", "write_title": "for commands",
+    "without_held": "for commands", "write_memories": "for commands", "write_title": "for commands",
 }  # fmt: skip
 
 
