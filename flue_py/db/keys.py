@@ -230,11 +230,18 @@ class KeyedRunner(RunnerAround):
             tx.chain = ops.seals.over_seams(tx, tx.chain)
         return work(tx)
 
-    async def _again(self, error: KeyChanged | CorruptStore, call: Callable[[], Awaitable[Result]]) -> Result:
+    async def _is_former(self, known: tuple[Stated, Chain]) -> bool:
+        """Return whether the keys are others than those known when a call began: another may have looked since."""
+        return await self.refresh() or self._known is not known
+
+    async def _again(
+        self, error: KeyChanged | CorruptStore, known: tuple[Stated, Chain], call: Callable[[], Awaitable[Result]]
+    ) -> Result:
         """Run a call that failed with an error once more, if that is because the key is another one now."""
         for _ in range(_ATTEMPTS):
-            if not await self.refresh() and isinstance(error, CorruptStore):
+            if not await self._is_former(known) and isinstance(error, CorruptStore):
                 raise error
+            known = self._known
             try:
                 return await call()
             except (KeyChanged, CorruptStore) as another:
@@ -244,24 +251,26 @@ class KeyedRunner(RunnerAround):
     async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
         if self._keys.is_unchecked:
             raise StoreUnavailable(f"{self.location} was opened unchecked, and is for reading only; give its key")
-        keyed = partial(self._writing, work)
+        keyed, known = partial(self._writing, work), self._known
         try:
             return await self._runner.write(keyed, repeatable=repeatable)
         except (KeyChanged, CorruptStore) as error:
-            return await self._again(error, lambda: self._runner.write(keyed, repeatable=repeatable))
+            return await self._again(error, known, lambda: self._runner.write(keyed, repeatable=repeatable))
 
     async def read(self, work: Callable[[Transaction], Result], *, loose: bool = False) -> Result:
         async def checked() -> Result:
+            known = self._known
             result = await self._runner.read(partial(self._reading, work), loose=loose)
             # All of them look damaged to who has the former key.
-            if isinstance(result, SessionPage) and result.damaged and await self.refresh():
+            if isinstance(result, SessionPage) and result.damaged and await self._is_former(known):
                 raise KeyChanged
             return result
 
+        known = self._known
         try:
             return await checked()
         except (KeyChanged, CorruptStore) as error:
-            return await self._again(error, checked)
+            return await self._again(error, known, checked)
         except _OF_ODD_ROWS as error:
             await self._refuse_damage(error)
             raise
@@ -277,11 +286,11 @@ class KeyedRunner(RunnerAround):
         # A plan is of digests that are not compared when it lands.
         if self._keys.is_unchecked or self._stated.new_key != NOT_CHANGING:
             return None
-        keyed = partial(self._reading, plan)
+        keyed, known = partial(self._reading, plan), self._known
         try:
             return await self._runner.land(session_id, keyed)
         except (KeyChanged, CorruptStore) as error:
-            return await self._again(error, lambda: self._runner.land(session_id, keyed))
+            return await self._again(error, known, lambda: self._runner.land(session_id, keyed))
 
     async def rekey(
         self, key: Key | None, tell: Callable[[int, int], None] | None = None, outer: Runner | None = None
