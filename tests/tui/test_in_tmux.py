@@ -50,7 +50,7 @@ def test_one_looks_edits_and_leaves_with_the_keyboard_alone(story: Path, termina
     terminal.press("Escape")
     terminal.sees("esc Clear/quit")
     terminal.press("Escape")
-    terminal.sees("4 sessions · 1 task")
+    terminal.sees("4 sessions · 1 more")
     terminal.press("Escape")
     terminal.sees("ended 0")
     with flue_py.sync.open(story) as store:
