@@ -17,7 +17,7 @@ from flue_py.context.artifacts import OffloadSettings
 from flue_py.context.blocks import Block, Gitignore, LocalMemory, RuntimeEnvironment
 from flue_py.context.settings import AgentContext, ContextSettings, ContextSpec, ContextWindow, InTurn, Trimming
 from flue_py.core.model import Model
-from flue_py.core.operations import EventType, why_of
+from flue_py.core.operations import NoteType, why_of
 from flue_py.errors import FlueError
 from flue_py.render.lines import one_line
 from flue_py.sessions.session import Session
@@ -168,12 +168,13 @@ def tell_answer(tell: Callable[[str, str], object], answer: GuardAnswer) -> None
         tell(f"compacted: {answer.decision.reason}", "dim")
 
 
-async def note_event(session: Session, event: EventType, text: str, tell: Callable[[str, str], object]) -> None:
+async def note_event(session: Session, event: NoteType, text: str, tell: Callable[[str, str], object]) -> None:
     """Note a command or the like as an event of a session. One transaction.
 
     It is no reason for anything to end: the person is told if it cannot be stored.
     """
+    why = why_of(event, one_line(text))
     try:
-        await session.set_metadata({}, merge=True, why=why_of(event, one_line(text)))
+        await session.set_metadata({}, merge=True, why=why)
     except FlueError as error:
-        tell(f"not in the log: {event}: {one_line(text)}: {error}", "yellow")
+        tell(f"not in the log: {why}: {error}", "yellow")

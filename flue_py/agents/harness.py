@@ -424,8 +424,7 @@ async def write_title(session: Session, model: Model) -> str:
     purpose ``title``; one that is no title of three to seven words is asked for once more. Raises `InvalidArgument` if
     nothing was said, `ModelRefused` if there is no title in the answers, and the model's errors. O(1) entries.
     """
-    words = [(entry.role, said(entry)) for entry in await session.entries(limit=_MOST_ENTRIES)]
-    seed = "\n\n".join(f"{role}: {text}" for role, text in words if text and role != "system")[:SEED_CHARACTERS]
+    seed = _conversation(await session.entries(limit=_MOST_ENTRIES))[:SEED_CHARACTERS]
     if not seed:
         raise InvalidArgument(f"session {session.id!r} has no words to make a title of")
     messages: list[JsonObject] = [_shown(seed)]
@@ -441,6 +440,12 @@ async def write_title(session: Session, model: Model) -> str:
         provider=model.provider,
         model=model.name,
     )
+
+
+def _conversation(entries: Iterable[Entry]) -> str:
+    """Return the words of entries behind their roles, without system prompts."""
+    words = [(entry.role, said(entry)) for entry in entries]
+    return "\n\n".join(f"{role}: {text}" for role, text in words if text and role != "system")
 
 
 def _shown(conversation: str) -> JsonObject:
@@ -496,17 +501,16 @@ class WrittenMemory(Frozen):
     before: str | None
 
 
-async def write_memories(store: Store, session: Session, model: Model, entries: Iterable[Entry]) -> list[WrittenMemory]:
+async def write_memories(store: Store, session: Session, model: Model, entries: Sequence[Entry]) -> list[WrittenMemory]:
     """Have a model write memories of entries, from the last 40,000 characters that were said, and return them.
 
     They are for the session's folder; with its first ones, those that held in it as in all folders are copied to it.
     The call is in the ledger, for the purpose ``memory``. Lines of the answer that are no memory are passed over.
     Raises the model's errors.
     """
-    words = [(entry.role, said(entry)) for entry in entries]
-    heard = "\n\n".join(f"{role}: {text}" for role, text in words if text and role != "system")[-HEARD_CHARACTERS:]
-    if not any(text and role == "assistant" for role, text in words):
+    if not any(entry.role == "assistant" and said(entry) for entry in entries):
         return []
+    heard = _conversation(entries)[-HEARD_CHARACTERS:]
     project, scope = session.info.cwd or "", session.info.scope
     remembered = {memory.name: memory for memory in await store.memories(project=project, scope=scope)}
     system = f"{_EXTRACTION}\n\n{memory_text(remembered.values()).text}".strip()

@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
     from pydantic_ai.tools import DeferredToolApprovalResult, DeferredToolRequests, DeferredToolResults, RunContext
 
-    from flue_py.core.operations import EventType
+    from flue_py.core.operations import NoteType
 
 NAME = "repl"
 """The agent in the ledger, and the field of a session's metadata that has the model."""
@@ -233,7 +233,7 @@ class Repl:
         await session.set_metadata({REMEMBERED: path[-1].id}, merge=True)
         return True
 
-    async def _note(self, event: EventType, text: str) -> None:
+    async def _note(self, event: NoteType, text: str) -> None:
         await note_event(self.session, event, text, self._line)
 
     async def prompt(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import Generic, Literal, TypeAlias, TypeVar, get_args
 
 from msgspec.structs import replace
 
@@ -48,21 +48,20 @@ from flue_py.errors import InvalidArgument, shown
 # The same revision of a session gives the same events each time. Of a budget, each amount that it allows gives the same
 # ones, since it keeps only the last of these amounts.
 
+NoteType: TypeAlias = Literal["context_budget_warn", "command", "cancelled", "session_end", "question", "run_stopped"]
+"""Those of a change of metadata with a reason that begins so (`why_of`); but for the first one it changes nothing."""
+
 EventType: TypeAlias = Literal[
     "session_created", "session_titled", "session_completed", "session_reopened", "session_changed", "session_deleted",
     "task_started", "task_ended", "turn_start", "turn_end", "answer", "tool_call", "tool_result", "message",
     "compaction_start", "compaction", "compaction_failed", "branch_summary", "entry_added", "leaf_moved", "conflict",
-    "context_budget_warn", "command", "cancelled", "session_end", "question", "run_stopped", "budget_set",
-    "budget_warning", "budget_exceeded", "budget_deleted",
+    NoteType, "budget_set", "budget_warning", "budget_exceeded", "budget_deleted",
 ]  # fmt: skip
 
 MAX_FIELD_CHARACTERS = 1_000
 BUDGET_EVENTS: tuple[EventType, ...] = ("budget_set", "budget_warning", "budget_exceeded")
 """Those of a budget for each amount that it allows, in their order."""
-NOTED: tuple[EventType, ...] = (
-    "context_budget_warn", "command", "cancelled", "session_end", "question", "run_stopped",
-)  # fmt: skip
-"""Those of a change of metadata with a reason that begins so (`why_of`); but for the first one it changes nothing."""
+_NOTES: tuple[NoteType, ...] = get_args(NoteType)
 _LARGEST = 2**63 - 1
 _DIGITS = len(str(_LARGEST))
 _NUMBERS: dict[EventType, int] = {"session_deleted": 1, "budget_deleted": 1, **dict.fromkeys(BUDGET_EVENTS, 2)}
@@ -342,11 +341,11 @@ def _found(change: Change, line: LogLine | None) -> Iterator[_Found]:
         moved = {"what": change.reason, "from_id": change.from_id, "to_id": change.to_id}
         yield _Found("leaf_moved", change.at_us, {**moved, **noted})
     if line is not None:
+        begins, colon, _ = (line.why or "").partition(": ")
         for edit in line.edits:
             event = _of_edit(edit, line.at_us)
-            begins, colon, _ = (line.why or "").partition(": ")
             is_note = edit.before == edit.after or begins == "context_budget_warn"
-            if edit.what == "metadata" and colon and begins in NOTED and is_note:
+            if edit.what == "metadata" and colon and begins in _NOTES and is_note:
                 event = _Found(begins, line.at_us, {})
             yield event._replace(fields={**event.fields, **noted})
 
@@ -432,8 +431,8 @@ def _text(value: JsonValue) -> str | None:
     return _cut(value, MAX_FIELD_CHARACTERS) if isinstance(value, str) else None
 
 
-def why_of(event: EventType, text: str) -> str:
-    """Return the reason of a change of metadata that is one of `NOTED`."""
+def why_of(event: NoteType, text: str) -> str:
+    """Return the reason of a change of metadata that is such an event."""
     return f"{event}: {text}"[:MAX_WHY_CHARACTERS]
 
 
