@@ -58,15 +58,21 @@ RUNS_WITH = {
     "docs/how-to/serve.md": "starlette",
     "docs/how-to/let-agents-ask.md": "mcp",
 }
-"""Pages whose programs need a module of an extra; they run where it is installed."""
+"""Pages, or sections of them, whose programs need a module of an extra: they run where it is installed."""
 
 
-def is_runnable(page: str) -> bool:
-    """Return whether what the programs of a page need is installed."""
+def is_installed(module: str) -> bool:
+    """Return whether a module of an extra is there."""
     try:
-        return page not in RUNS_WITH or find_spec(RUNS_WITH[page]) is not None
+        return find_spec(module) is not None
     except ModuleNotFoundError:
         return False
+
+
+def missing_for(page: str) -> list[str]:
+    """Return the modules without which programs of a page are not run here."""
+    needed = {module for place, module in RUNS_WITH.items() if place.partition("#")[0] == page}
+    return sorted(module for module in needed if not is_installed(module))
 
 
 NOT_RUN: dict[tuple[str, str], str] = {
@@ -156,9 +162,10 @@ class PageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block: where its text stands in the page's lines, and what kind it is."""
+    """A fenced block: where its text stands in the page's lines, in which section (its anchor), and what kind it is."""
 
     page: str
+    section: str
     first: int
     last: int
     language: str
@@ -186,12 +193,20 @@ def all_pages() -> list[str]:
     return [page.relative_to(ROOT).as_posix() for page in pages]
 
 
+def anchor_of(heading: str) -> str:
+    """Return the anchor that a heading gets on GitHub."""
+    return re.sub(r"[^\w\- ]", "", heading.lstrip("#").strip().lower()).replace(" ", "-")
+
+
 def blocks_of(page: str, text: str) -> list[Block]:
     """Return the fenced blocks of a page, in order. Raises `PageError` for one that is never closed."""
     blocks = []
     lines = text.split("\n")
     number = 0
+    section = ""
     while number < len(lines):
+        if lines[number].startswith("## "):
+            section = anchor_of(lines[number])
         opening = _FENCE.match(lines[number])
         number += 1
         if opening is None:
@@ -203,7 +218,7 @@ def blocks_of(page: str, text: str) -> list[Block]:
         if number == len(lines):
             raise PageError(f"{page}:{first}: the block that begins here is not closed")
         language, *options = opening["info"].split() or [""]
-        blocks.append(Block(page, first, number, language, tuple(options), tuple(lines[first:number])))
+        blocks.append(Block(page, section, first, number, language, tuple(options), tuple(lines[first:number])))
         number += 1
     return blocks
 
@@ -217,7 +232,10 @@ def output_of(block: Block, blocks: list[Block], lines: list[str]) -> Block | No
 
 
 def reason_not_to_run(block: Block) -> str | None:
-    """Return why a block is not run, where `NOT_RUN` says so."""
+    """Return why a block is not run: `NOT_RUN` says so, or a module is missing that `RUNS_WITH` names."""
+    needed = RUNS_WITH.get(block.page) or RUNS_WITH.get(f"{block.page}#{block.section}")
+    if needed is not None and not is_installed(needed):
+        return f"needs {needed}"
     for key in ((block.page, block.text), (block.page, block.lines[0] if block.lines else "")):
         if key in NOT_RUN:
             return NOT_RUN[key]
@@ -442,7 +460,7 @@ def main(arguments: list[str]) -> int:
     write = "--write" in arguments
     named = [argument for argument in arguments if not argument.startswith("--")]
     failures = 0
-    for page in named or [page for page in all_pages() if is_runnable(page)]:
+    for page in named or all_pages():
         try:
             with tempfile.TemporaryDirectory() as folder:
                 fresh = run_page(page, Path(folder).resolve())

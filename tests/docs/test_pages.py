@@ -49,8 +49,7 @@ def anchors_of(page: str) -> set[str]:
     lines = text_of(page).split("\n")
     for block in pages.blocks_of(page, "\n".join(lines)):
         lines[block.first : block.last] = [""] * len(block.lines)
-    headings = [line.lstrip("#").strip() for line in lines if line.startswith("#")]
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return {pages.anchor_of(line) for line in lines if line.startswith("#")}
 
 
 # -- programs and outputs ---------------------------------------------------------------------------------------------
@@ -58,9 +57,9 @@ def anchors_of(page: str) -> set[str]:
 
 @pytest.mark.parametrize("page", ALL)
 def test_a_page_shows_what_its_programs_print(page: str, tmp_path: Path) -> None:
-    if not pages.is_runnable(page):
-        pytest.skip(f"the programs of this page need {pages.RUNS_WITH[page]}")
     assert pages.run_page(page, tmp_path.resolve()) == text_of(page)
+    if missing := pages.missing_for(page):
+        pytest.skip(f"programs of this page did not run: they need {', '.join(missing)}")
 
 
 def test_what_programs_and_the_reference_name_is_there_after_importing_the_package_alone() -> None:
@@ -107,6 +106,9 @@ def test_every_block_that_is_excused_from_running_is_there() -> None:
     }
     assert set(pages.NOT_RUN) <= found
     assert all(reason.strip() for reason in pages.NOT_RUN.values())
+    blocks = [block for page in ALL for block in pages.blocks_of(page, text_of(page))]
+    places = {place for block in blocks for place in (block.page, f"{block.page}#{block.section}")}
+    assert set(pages.RUNS_WITH) <= places
 
 
 def test_whatever_is_made_shorter_is_there() -> None:
