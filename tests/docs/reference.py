@@ -110,9 +110,9 @@ SAID_HERE = {
 
 REMEDIES = {
     "LeafConflict": '`refresh()`, read what the other writer added, decide; or append with `on_conflict="branch"`.'
-    " See [two writers](../how-to/two-writers.md).",
+    " See [two writers](../how-to/write-safely.md).",
     "RevisionConflict": "Read what has changed since (`changes(after=expected)`, `refresh()`), and decide again."
-    " See [two writers](../how-to/two-writers.md#say-what-you-have-seen).",
+    " See [two writers](../how-to/write-safely.md#say-what-you-have-seen).",
     "StoreBusy": "Try again; or give `open` a longer `busy_timeout`.",
     "OutcomeUnknown": "`refresh()` and look before repeating it; or use an idempotency key.",
     "SummaryFailed": "Compact again, or go on as it is. `answered` has the calls that were paid for all the same.",
@@ -135,7 +135,7 @@ REMEDIES = {
     "SecretRefused": "Take the secret out, or let the store mask it."
     " See [keep secrets out](../how-to/keep-secrets-out.md).",
     "InvalidArgument": "Mend the argument that the message names.",
-    "IdempotencyConflict": "Take a new key for a new operation. See [retries](../how-to/two-writers.md#retry-safely).",
+    "IdempotencyConflict": "Take a new key for a new operation. See [retries](../how-to/write-safely.md#retry-safely).",
     "CallConflict": "Report the same numbers, or give the call an id of its own. See [costs](../how-to/costs.md).",
     "AmbiguousId": "Give more characters; `matches` has the first ids that fit.",
     "TaskDepthExceeded": "Start the task from a session further up.",

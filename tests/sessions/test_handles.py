@@ -217,8 +217,8 @@ def test_it_is_decided_of_each_read_whether_it_is_what_is_built_on() -> None:
     reads = {name for name, value in public.items() if "expected_leaf" not in parameters_of(value)}
     decided = {name for name in (*ANSWERED, *LOOKED_AT) if name.isidentifier()}
     assert reads - decided - ELSEWHERE - MONEY - {"fit_to"} == set()
-    page = Path("docs/concepts/durability.md").read_text(encoding="utf-8")
-    answered, looked_at = page.split("\n## On one handle\n")[1].split("\n## ")[0].split("\n- ")[1:]
+    page = Path("docs/how-to/write-safely.md").read_text(encoding="utf-8")
+    answered, looked_at = page.split("\n### On one handle\n")[1].split("\n### ")[0].split("\n- ")[1:]
     assert "Every other read" in looked_at
     assert set(re.findall(r"`(\w+)`", answered)) == {name for name in ANSWERED if name.isidentifier()}
 
