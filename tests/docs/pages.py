@@ -43,20 +43,20 @@ from unittest.mock import patch
 ROOT = Path(__file__).resolve().parents[2]
 DATABASE = "sessions.db"
 
-RUNS_AFTER = {"docs/format.md": "docs/tutorial.md", "docs/how-to/review-the-ddl.md": "docs/tutorial.md"}
+RUNS_AFTER = {"docs/format.md": "docs/tutorial.md"}
 """Pages whose folder is the one that another page's programs have left."""
 
 RUNS_WITH = {
     "docs/adapters/adk.md": "google.adk",
     "docs/adapters/langgraph.md": "langgraph.graph",
     "docs/adapters/openai-agents.md": "agents",
-    "docs/adapters/opentelemetry.md": "opentelemetry.sdk.trace",
     "docs/adapters/pydantic-ai.md": "pydantic_ai",
-    "docs/how-to/give-it-a-model.md": "anthropic",
-    "docs/how-to/record-an-agent.md": "pydantic_ai",
-    "docs/how-to/keep-secrets-out.md": "detect_secrets",
+    "docs/how-to/agents.md#give-it-a-model": "anthropic",
+    "docs/how-to/agents.md#record-an-agent": "pydantic_ai",
+    "docs/how-to/erase.md#keep-secrets-out": "detect_secrets",
     "docs/how-to/serve.md": "starlette",
-    "docs/how-to/let-agents-ask.md": "mcp",
+    "docs/how-to/serve.md#let-agents-ask-what-was-said-before": "mcp",
+    "docs/how-to/watch-what-happens.md#send-sessions-to-opentelemetry": "opentelemetry.sdk.trace",
 }
 """Pages, or sections of them, whose programs need a module of an extra: they run where it is installed."""
 
@@ -76,23 +76,19 @@ def missing_for(page: str) -> list[str]:
 
 
 NOT_RUN: dict[tuple[str, str], str] = {
-    ("docs/how-to/browse-sessions.md", "pip install 'flue-py[tui]'"): "installs an extra",
-    ("docs/how-to/serve.md", "pip install 'flue-py[server]'"): "installs an extra",
     ("docs/how-to/serve.md", "flue-py serve --http 8765"): "serves until a signal ends it; tests/server does so",
-    ("docs/how-to/let-agents-ask.md", "pip install 'flue-py[mcp]'"): "installs an extra",
-    ("docs/how-to/let-agents-ask.md", "claude mcp add --scope user past-sessions -- flue-py mcp"): (
+    ("docs/how-to/serve.md", "claude mcp add --scope user past-sessions -- flue-py mcp"): (
         "runs the agents' own programs"
     ),
-    ("docs/how-to/let-agents-ask.md", "flue-py mcp --http 0.0.0.0:8765 --token-file TOKEN"): (
+    ("docs/how-to/serve.md", "flue-py mcp --http 0.0.0.0:8765 --token-file TOKEN"): (
         "serves until a signal ends it; tests/server asks such servers"
     ),
     ("docs/adapters/langgraph.md", "-from langgraph.checkpoint.sqlite import SqliteSaver"): (
         "a diff; the programs below it use the new lines"
     ),
-    (
-        "docs/adapters/openai-agents.md",
-        "-from agents import SQLiteSession",
-    ): "a difference; the page's programs are after it",
+    ("docs/adapters/openai-agents.md", "-from agents import SQLiteSession"): (
+        "a difference; the page's programs are after it"
+    ),
     ("README.md", "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/flue-py demo"): (
         "installs the package; CI runs it in a fresh clone"
     ),
@@ -103,27 +99,20 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/format.md", "$ sqlite3 -readonly -header -column sessions.db"): (
         "opens a shell; what is typed into it are the sql blocks of the page"
     ),
-    ("docs/how-to/review-the-ddl.md", "$ sqlite3 -readonly -header -column sessions.db"): (
-        "opens a shell; what is typed into it are the sql blocks of the page"
+    ("docs/how-to/scale.md", "flue-py --db postgresql+asyncpg:///app migrate --sql > store.sql"): (
+        "needs a server; tests/edges applies the printed SQL by psql"
     ),
-    (
-        "docs/how-to/review-the-ddl.md",
-        "flue-py --db postgresql+asyncpg:///app migrate --sql > store.sql",
-    ): "needs a server; tests/edges applies the printed SQL by psql",
-    (
-        "docs/how-to/review-the-ddl.md",
-        "GRANT USAGE ON SCHEMA flue TO app;",
-    ): "PostgreSQL's own; tests/migrations runs it",
+    ("docs/how-to/scale.md", "GRANT USAGE ON SCHEMA flue TO app;"): "PostgreSQL's own; tests/migrations runs it",
     ("docs/how-to/watch-what-happens.md", "flue-py --db agents.db import --discover --finish"): (
         "reads the folders of agents; tests/edges imports from such folders"
     ),
-    ("docs/how-to/review-the-ddl.md", 'export ALEMBIC_CONFIG="$(flue-py migrate --ini)"'): (
+    ("docs/how-to/scale.md", 'export ALEMBIC_CONFIG="$(flue-py migrate --ini)"'): (
         "sets a variable of a shell; tests/migrations runs alembic with it"
     ),
-    ("docs/how-to/review-the-ddl.md", "CREATE SCHEMA flue AUTHORIZATION app;"): (
+    ("docs/how-to/scale.md", "CREATE SCHEMA flue AUTHORIZATION app;"): (
         "PostgreSQL's own; tests/migrations runs the like"
     ),
-    ("docs/how-to/build-a-repl.md", "flue-py repl --model anthropic:claude-sonnet-4-5"): (
+    ("docs/how-to/agents.md", "flue-py repl --model anthropic:claude-sonnet-4-5"): (
         "needs a provider; tests/agents runs the command with a server of its own"
     ),
     (
@@ -149,7 +138,7 @@ NOT_RUN: dict[tuple[str, str], str] = {
 
 SHORTER: dict[str, dict[str, str]] = {
     # `tests/store/test_contract.py` has all of it on a store in memory.
-    "docs/how-to/test-your-own-backend.md": {"test_mine.py": "test_mine.py -k append"}
+    "docs/how-to/event-loops.md": {"test_mine.py": "test_mine.py -k append"}
 }
 """How commands whose output is not shown are shortened: text of the page, and another."""
 
@@ -182,6 +171,11 @@ class Block:
         return next((option.removeprefix("file=") for option in self.options if option.startswith("file=")), None)
 
     @property
+    def places(self) -> tuple[str, str]:
+        """Its page and its section, as `RUNS_WITH` names them."""
+        return self.page, f"{self.page}#{self.section}"
+
+    @property
     def where(self) -> str:
         return f"{self.page}:{self.first + 1}"
 
@@ -189,7 +183,8 @@ class Block:
 def all_pages() -> list[str]:
     """Return the paths of all pages, from the root of the repository, but for those that are built."""
     built = ROOT / "docs" / "built"
-    pages = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").rglob("*.md") if page.parent != built)]
+    docs = sorted(page for page in (ROOT / "docs").rglob("*.md") if page.parent != built)
+    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *docs]
     return [page.relative_to(ROOT).as_posix() for page in pages]
 
 
@@ -233,9 +228,9 @@ def output_of(block: Block, blocks: list[Block], lines: list[str]) -> Block | No
 
 def reason_not_to_run(block: Block) -> str | None:
     """Return why a block is not run: `NOT_RUN` says so, or a module is missing that `RUNS_WITH` names."""
-    needed = RUNS_WITH.get(block.page) or RUNS_WITH.get(f"{block.page}#{block.section}")
-    if needed is not None and not is_installed(needed):
-        return f"needs {needed}"
+    for module in (RUNS_WITH.get(place) for place in block.places):
+        if module is not None and not is_installed(module):
+            return f"needs {module}"
     for key in ((block.page, block.text), (block.page, block.lines[0] if block.lines else "")):
         if key in NOT_RUN:
             return NOT_RUN[key]

@@ -133,7 +133,7 @@ REMEDIES = {
     "InvalidEntry": "Mend the field that the message names.",
     "OnHold": "Lift the hold, or name it.",
     "SecretRefused": "Take the secret out, or let the store mask it."
-    " See [keep secrets out](../how-to/keep-secrets-out.md).",
+    " See [keep secrets out](../how-to/erase.md#keep-secrets-out).",
     "InvalidArgument": "Mend the argument that the message names.",
     "IdempotencyConflict": "Take a new key for a new operation. See [retries](../how-to/write-safely.md#retry-safely).",
     "CallConflict": "Report the same numbers, or give the call an id of its own. See [costs](../how-to/costs.md).",

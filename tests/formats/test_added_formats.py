@@ -21,7 +21,7 @@ from tests.edges.cli_runs import Flue
 from tests.formats.pi_files import as_lines, every_type
 from tests.values import existing
 
-PAGE = "docs/how-to/add-a-format.md"
+PAGE = "docs/how-to/import-and-export.md"
 FILES = {
     block.file: block.text + "\n"
     for block in blocks_of(PAGE, (Path(__file__).parents[2] / PAGE).read_text(encoding="utf-8"))

@@ -754,7 +754,7 @@ async def test_a_role_without_the_right_to_make_tables_is_told_of_the_printed_sq
     await raises(StoreUnavailable, prepare(url, role="pg_monitor"), match="privilege")
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "review-the-ddl.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "scale.md"
 
 
 async def test_the_grants_that_the_documentation_names_are_enough_to_work(new_database: NewDatabase) -> None:

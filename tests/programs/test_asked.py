@@ -27,7 +27,7 @@ from tests.programs.test_resumed import FOLDER, PROGRAMS
 needs("server", "mcp")
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/how-to/let-agents-ask.md"
+PAGE = ROOT / "docs/how-to/serve.md"
 TOKEN = "t" * 32
 
 

@@ -20,7 +20,7 @@ from tests.tui.driving import Driver, browsing
 from tests.tui.story import tell
 
 TEXTS = Path(__file__).parent / "screens"
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "browse-sessions.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "find-a-session.md"
 DRAWN = PAGE.parent
 PICTURES = {"session": "browse-a-session.svg", "sessions": "browse-sessions.svg"}
 """The scenes that the documentation shows, and under which names."""

@@ -255,5 +255,5 @@ def test_the_names_are_those_of_the_conventions_and_of_the_page() -> None:
     names = set(re.findall(r'"(gen_ai\.[a-z_.]+)"', source))
     assert names <= {value for value in vars(gen_ai_attributes).values() if isinstance(value, str)}
     assert CONVENTIONS in {version.value for version in Schemas}
-    page = (Path(__file__).parents[3] / "docs/adapters/opentelemetry.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/how-to/watch-what-happens.md").read_text()
     assert names == set(re.findall(r"`(gen_ai\.[a-z_.]+)`", page))
