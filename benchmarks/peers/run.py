@@ -31,7 +31,7 @@ from benchmarks.peers.figures import PICTURE, Results, table, written  # noqa: E
 from benchmarks.peers.rows import GROUPS, Group  # noqa: E402
 from benchmarks.peers.stores import BY_NAME, OURS, PACKAGES, STORES, Store  # noqa: E402
 
-PAGE = ROOT / "docs" / "benchmarks.md"
+PAGE = ROOT / "docs" / "comparison.md"
 PATIENCE = 600.0
 """Seconds for one row of one store, its histories included; beyond, its process is ended."""
 LINE_LIMIT = 2**24

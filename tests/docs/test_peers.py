@@ -16,7 +16,7 @@ from benchmarks.peers.rows import GROUPS, ROWS
 from benchmarks.peers.stores import STORES
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "benchmarks.md"
+PAGE = ROOT / "docs" / "comparison.md"
 MISSING = [store.missing for store in STORES if store.missing]
 
 
