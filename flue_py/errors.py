@@ -541,6 +541,36 @@ class StoreWarning(UserWarning):
     """The store works, and keeps every promise, but not as well as it does elsewhere."""
 
 
+MISMATCH = "does not match its digest: it was damaged, or changed by other means"
+
+
+def damaged_entry(entry_id: str, problem: str, session_id: str | None = None) -> CorruptStore:
+    """Return the error for an entry that is not as it was appended."""
+    where = "" if session_id is None else f"session {session_id!r}: "
+    error = CorruptStore(
+        f"{where}entry {entry_id!r} {problem}; verify() names every such entry: restore a backup, or "
+        "rescue what is readable by salvage"
+    )
+    error.entry_id = entry_id
+    return error
+
+
+def damaged_rows(session_id: object) -> CorruptStore:
+    """Return the error for a session whose log, marks, task links or calls are not as they were written."""
+    return CorruptStore(
+        f"session {session_id!r}: a row of its log, marks, task links or calls {MISMATCH.replace('digest', 'seal')};"
+        " verify() names every such session: restore a backup, or rescue what is readable by salvage"
+    )
+
+
+def damaged_path(session_id: str, count: int, expected: int) -> CorruptStore:
+    """Return the error for a path, or a part of it, that has not as many entries as its places say."""
+    return CorruptStore(
+        f"session {session_id!r}: {count} of its entries are there, not {expected}; verify() names where: restore a "
+        "backup, or rescue what is readable by salvage"
+    )
+
+
 def damaged_session(session_id: object) -> CorruptStore:
     """Return the error for a session of which the row is not as it was written."""
     return CorruptStore(

@@ -27,8 +27,8 @@ from flue_py.core.json import Frozen, JsonObject, JsonValue, unchecked_json
 from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.core.ledger import checked_zone
 from flue_py.core.sessions import STORED, Appended, Document, DocumentInfo, LeafChoice, LogLine, Moved, SessionInfo
+from flue_py.db.backend import KeyChoice
 from flue_py.db.files import make_private_folder
-from flue_py.db.keys import KeyChoice
 from flue_py.db.waiting import OnCaller
 from flue_py.errors import (
     AmbiguousId,

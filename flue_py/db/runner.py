@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import re
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import cached_property, partial
 from operator import itemgetter
 from pathlib import Path
+from threading import Lock
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 
@@ -21,7 +23,7 @@ from flue_py import errors
 from flue_py.core.chain import NO_PARENT, UNKEYED, Chain
 from flue_py.core.json import Frozen, NamedTuple
 from flue_py.core.sessions import Expected, OnConflict, Seen, Stored
-from flue_py.core.usage import Paid, UsageTotals
+from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS, Paid, UsageTotals
 from flue_py.db.waiting import ON_LOOP, Loop, Promise, Waiting, ended, given
 from flue_py.lazy import expression, lazy_module
 
@@ -173,6 +175,39 @@ class Opener:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Holding the cycle collector off while thousands of rows or messages become objects, none of which is a cycle.
+#
+# Left alone, it would run again and again over everything that is alive, and double the time of a big read.
+
+WORTH_HOLDING = 500
+
+_lock = Lock()
+_holders = 0
+_was_enabled = False
+
+
+@contextmanager
+def collector_held(objects: int) -> Iterator[None]:
+    """Hold the collector off where ``objects`` are many. Holds on several threads are counted; the last one ends it."""
+    if objects < WORTH_HOLDING:
+        yield
+        return
+    global _holders, _was_enabled  # noqa: PLW0603 - the collector is one per process, and so is its holder
+    with _lock:
+        if _holders == 0:
+            _was_enabled = gc.isenabled()
+            gc.disable()
+        _holders += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _holders -= 1
+            if _holders == 0 and _was_enabled:
+                gc.enable()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # A session as an operation finds it: its row, with the place of its leaf.
 
 
@@ -258,6 +293,38 @@ class SessionState(Struct):
         if on_conflict == "raise":
             raise errors.LeafConflict(self.id, leaf, self.leaf)
         return False
+
+
+class Sums(NamedTuple):
+    """A place, and the sums to it."""
+
+    lane_id: int
+    depth: int
+    totals: UsageTotals
+    paid: Paid
+
+
+_TOTALS = len(TOTAL_COLUMNS)
+_OWN = len(SessionState.__struct_fields__) - 2
+_OF_PLACE = len(Position._fields) - 2 + _TOTALS + len(PAID_COLUMNS)
+
+
+def sums_of(columns: Sequence[Any]) -> Sums:
+    """Return the columns of `POSITION` as sums."""
+    lane_id, depth, *sums = columns
+    return Sums(lane_id, depth, UsageTotals._make(sums[:_TOTALS]), Paid._make(sums[_TOTALS:]))
+
+
+def position_of(columns: Sequence[Any]) -> Position:
+    """Return the columns of `place_of` as a position."""
+    entry_id, digest, *sums, owner_key, parent_lane, fork_depth, child = columns
+    return Position(entry_id, digest, *sums_of(sums), owner_key, parent_lane, fork_depth, child is not None)
+
+
+def state_of(columns: Sequence[Any]) -> SessionState:
+    """Return the columns of `STATE` as a session's state."""
+    own, about, place = columns[:_OWN], columns[_OWN:-_OF_PLACE], columns[-_OF_PLACE:]
+    return SessionState(*(*own, about, None if place[0] is None else position_of(place)))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

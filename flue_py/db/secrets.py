@@ -22,7 +22,7 @@ from flue_py.core.ledger import AttachmentRow
 from flue_py.core.operations import DeleteTree
 from flue_py.core.sessions import GUARD_KEY, DocumentName, DocumentRow, NewDocument
 from flue_py.core.trees import TreeCopy
-from flue_py.db.payloads import checked_text, pack, stored_text
+from flue_py.db.ops.base import checked_text, pack, stored_text
 from flue_py.db.runner import Sources, Transaction
 from flue_py.errors import CorruptStore, InvalidArgument, MissingExtra, SecretRefused, shown
 from flue_py.masking import Mask, Secret, joined, mark, replaced

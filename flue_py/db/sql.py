@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import TypeAlias, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from msgspec import DecodeError
@@ -15,8 +15,8 @@ from flue_py.core import ledger
 from flue_py.core.chain import NO_PARENT, Chain, Fields
 from flue_py.core.json import Frozen, NamedTuple
 from flue_py.core.sessions import IMPORTED_FILES, NO_TASK_NAMES, DocumentRow, SessionHead, SessionInfo, TaskNames
-from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS, Paid, UsageTotals
-from flue_py.db.runner import Insert, Nothing, Position, R, Reader, Row, SessionState, Statement
+from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
+from flue_py.db.runner import Insert, Nothing, Position, R, Reader, Row, SessionState, Statement, position_of
 from flue_py.errors import damaged_session
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -241,36 +241,6 @@ StoredBody = tuple[int, bytes | None, str | None, bytes, bytes | None, bytes | N
 its payload's three columns: a plain tuple, since most of a request to a model is read this way."""
 
 
-class Sums(NamedTuple):
-    """A place, and the sums to it."""
-
-    lane_id: int
-    depth: int
-    totals: UsageTotals
-    paid: Paid
-
-
-_TOTALS = len(TOTAL_COLUMNS)
-
-
-def sums_of(columns: Sequence[Any]) -> Sums:
-    """Return the columns of `POSITION` as sums."""
-    lane_id, depth, *sums = columns
-    return Sums(lane_id, depth, UsageTotals._make(sums[:_TOTALS]), Paid._make(sums[_TOTALS:]))
-
-
-def position_of(columns: Sequence[Any]) -> Position:
-    """Return the columns of `place_of` as a position."""
-    entry_id, digest, *sums, owner_key, parent_lane, fork_depth, child = columns
-    return Position(entry_id, digest, *sums_of(sums), owner_key, parent_lane, fork_depth, child is not None)
-
-
-def state_of(columns: Sequence[Any]) -> SessionState:
-    """Return the columns of `STATE` as a session's state."""
-    own, about, place = columns[:_ABOUT], columns[_ABOUT:_PLACE], columns[_PLACE:]
-    return SessionState(*(*own, about, None if place[0] is None else position_of(place)))
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Pieces that several statements are made of.
 
@@ -340,7 +310,6 @@ PLACE = ("tree_id", "task_depth", "active_slot", *ledger.SEALS)
 """The columns that the head of a session covers before those."""
 _STATE = ("session_key", *SessionState.__struct_fields__[1:-3])
 ABOUT = tuple(name for name in SESSION_COLUMNS if name not in _STATE)
-_ABOUT, _PLACE = len(_STATE) + 1, len(_STATE) + 1 + len(ABOUT)
 STATE = f"{columns('s', _STATE)}, {HEAD}, {columns('s', ABOUT)}, {place_of('e', 'l')}"
 STATE_FROM = (
     " FROM sessions s"

@@ -30,7 +30,6 @@ from flue_py.providers.base import listed, objects_in
 from flue_py.render.lines import entry_name, entry_text, one_line
 from flue_py.render.tools import Media, Shown, shown_part, shown_parts
 from flue_py.render.views import ListedSession, iso, minute, session_facts, session_name
-from flue_py.system import collector_held
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The compactions of a report: the entries that went in, the summary, the losses, and who took one back.
@@ -804,8 +803,7 @@ def html_report(
     The same arguments give the same text: the time of making is on the page only as ``made_at``. Cost: O(entries),
     and O(path) for each compaction; the text is about as long as the payloads, and 240 kB.
     """
-    with collector_held(sum(len(session.entries) for session in sessions)):
-        return session_page(report_data(sessions, thresholds, bill=bill, unchecked=unchecked, made_at=made_at))
+    return session_page(report_data(sessions, thresholds, bill=bill, unchecked=unchecked, made_at=made_at))
 
 
 def session_page(data: JsonObject, *, served: bool = False) -> str:

@@ -30,6 +30,7 @@ from flue_py.core.ledger import LedgerQuery
 from flue_py.core.sessions import STORED, Appended, LeafChoice, Stored
 from flue_py.core.usage import MAX_AMOUNT, PaidCall, UsageTotals
 from flue_py.db.backend import Backend
+from flue_py.db.runner import collector_held
 from flue_py.errors import IdempotencyConflict, InvalidArgument, SessionNotFound, shown
 from flue_py.lazy import lazy_module
 from flue_py.prices import CacheRules, CallPricer, ModelRates
@@ -38,7 +39,6 @@ from flue_py.sessions import handle
 from flue_py.sessions.handle import Group, KnownChain, KnownContext
 from flue_py.sessions.marks import Marks
 from flue_py.sessions.write import Writing
-from flue_py.system import collector_held
 
 if TYPE_CHECKING:
     from flue_py.compaction import facts
@@ -525,9 +525,10 @@ class Reports(Group[Writing]):
         query = LedgerQuery(self._ref, tasks=True, group_by=("provider", "model", "purpose"))
         # Also for tasks that are gone.
         bill = (await self._backend.read_ledger(query)).rows
-        return render.report.html_report(
-            sessions, thresholds, bill=bill, unchecked=self._backend.is_unchecked, made_at=moment
-        )
+        with collector_held(sum(len(session.entries) for session in sessions)):
+            return render.report.html_report(
+                sessions, thresholds, bill=bill, unchecked=self._backend.is_unchecked, made_at=moment
+            )
 
     async def snapshots(self, *, warn_at: int = 0, cutover_at: int = 0) -> str:
         """Return the data of the chart of `html_report`, as JSON lines: one a turn, one a compaction.

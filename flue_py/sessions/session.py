@@ -373,7 +373,7 @@ class Session(Writing):
 
         entries = [] if new_entry is None else [new_entry]
         self._limits.check_entries(entries)
-        went, _ = await write_what_fits(write, self._pricer.price_entries(entries))
+        went, _ = await write_what_fits(write, entries, self._pricer)
         return replace(went, draft=draft)
 
     def _made_by(self, making: BranchMaking) -> Summarizing:
@@ -984,8 +984,8 @@ class Branches(Group[Session]):
 
     async def _append_merged(self, merged: MergedRange, summary: NewEntry, seen: Seen) -> Appended:
         """Append the summary of a stretch, once."""
-        priced = self._session._pricer.price_entries([summary])
-        appended, written = await write_what_fits(partial(self._append_once, _key_of(merged), seen), priced)
+        write = partial(self._append_once, _key_of(merged), seen)
+        appended, written = await write_what_fits(write, [summary], self._session._pricer)
         return appended if appended.replayed else with_oddities(appended, written)
 
     async def _range(self, source_id: str, source_leaf: LeafChoice, into: str | None) -> MergedRange:

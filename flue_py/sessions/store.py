@@ -53,8 +53,7 @@ from flue_py.core.sessions import (
     searched_words,
 )
 from flue_py.core.usage import CallDifference, program_of
-from flue_py.db.backend import Backend
-from flue_py.db.keys import Key, KeyChoice, Keys, named_fingerprint
+from flue_py.db.backend import Backend, Key, KeyChoice, Keys, named_fingerprint
 from flue_py.db.runner import Sources, now_us, random_id
 from flue_py.errors import (
     AmbiguousId,
@@ -876,7 +875,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         async def write(priced: Sequence[NewEntry]) -> SessionInfo:
             return await self._backend.import_session(new, priced, leaf=leaf, on_conflict=on_conflict)
 
-        info, written = await write_what_fits(write, self._pricer.price_entries(entries))
+        info, written = await write_what_fits(write, entries, self._pricer)
         if on_oddity is not None:
             for oddity in oddities_of(written):
                 on_oddity(oddity)

@@ -42,6 +42,7 @@ from flue_py.core.usage import RESPONSE_ID, TOO_LARGE, SumTooLarge, ledger_name,
 from flue_py.db.backend import Backend
 from flue_py.errors import CallConflict
 from flue_py.lazy import lazy_module
+from flue_py.prices import CallPricer
 from flue_py.sessions import handle
 from flue_py.sessions.handle import Group, Handle, Landing, Result
 
@@ -393,14 +394,16 @@ def _pinned_callers(pairing: Pairing, ids: Sequence[str], pins: Sequence[str]) -
 
 
 async def write_what_fits(
-    write: Callable[[Sequence[NewEntry]], Awaitable[Result]], entries: Sequence[NewEntry]
+    write: Callable[[Sequence[NewEntry]], Awaitable[Result]], entries: Sequence[NewEntry], pricer: CallPricer
 ) -> tuple[Result, Sequence[NewEntry]]:
-    """Write entries; return the result, and the entries as they were written.
+    """Price entries and write them; return the result, and the entries as they were written.
 
     An answer is not refused for a number that is too large to be added up: the entry that reports the most is written
     without being counted, which its ``oddities`` say, and so on until the rest fits. Nor is it refused for an id of its
     provider's that another call has, too. Raises as ``write``.
     """
+    if any(entry.calls for entry in entries):
+        entries = pricer.price_entries(entries)
     tries = 0
     while True:
         try:
@@ -833,7 +836,7 @@ class Writing(Handle):
     ) -> Appended:
         """Check how large entries are, price them, write them, and return the result with their oddities."""
         self._limits.check_entries(entries)
-        return with_oddities(*await write_what_fits(write, self._pricer.price_entries(entries)))
+        return with_oddities(*await write_what_fits(write, entries, self._pricer))
 
     async def import_entries(
         self, entries: Sequence[NewEntry], *, leaf: str | None, **options: Unpack[handle.SeenOptions]

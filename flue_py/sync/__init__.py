@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, Protocol, Typ
 
 from flue_py.core.sessions import Change, Limits
 from flue_py.core.trees import SalvageReport
-from flue_py.db.keys import KeyChoice
+from flue_py.db.backend import KeyChoice
 from flue_py.db.runner import Opener, starting_threads
 from flue_py.db.waiting import OnCaller, Waiting, run_here, shielded
 from flue_py.errors import InvalidArgument, StoreClosed, WrongEventLoop, shown

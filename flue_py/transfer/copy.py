@@ -20,10 +20,9 @@ from flue_py.core.json import Frozen, decode_object, encode_json
 from flue_py.core.ledger import Budget, BudgetRow, BudgetState
 from flue_py.core.sessions import LARGEST_ENTRY, DocumentName, DocumentRow, DocumentState, Limits, Problem, StoreInfo
 from flue_py.core.trees import GonePayer, SalvageReport, Standing, TreeCopy, TreeHead
-from flue_py.db.backend import Backend
+from flue_py.db.backend import Backend, KeyChoice, Keys
 from flue_py.db.files import Part, temporary_folder
-from flue_py.db.keys import KeyChoice, Keys
-from flue_py.db.payloads import checked_text
+from flue_py.db.ops.base import checked_text
 from flue_py.db.runner import waiting_here
 from flue_py.db.sqlite.checks import check_file
 from flue_py.db.sqlite.file import leave_wal

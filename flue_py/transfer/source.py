@@ -14,10 +14,11 @@ from typing import BinaryIO
 
 from flue_py.core.json import JsonValue, json_weight
 from flue_py.core.sessions import DEFAULT_LIMITS, Limits
+from flue_py.db.runner import collector_held
 from flue_py.errors import FlueError, InvalidArgument, UnreadableFile, shown
 from flue_py.formats import registry
 from flue_py.formats.kit import ParseReport, ReadAgain, Reader, SessionPart, joined_parts
-from flue_py.system import ZSTD, collector_held, in_full, open_if_plain, read_beginning, unpacked
+from flue_py.system import ZSTD, in_full, open_if_plain, read_beginning, unpacked
 from flue_py.transfer.marks import Bookmark, End, take_up, text_of
 
 # Opening a file that somebody else has made, and refusing pipes and devices, which may have no end.

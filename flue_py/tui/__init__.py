@@ -15,7 +15,7 @@ from importlib.util import find_spec
 
 import flue_py
 from flue_py.core.chain import Witness
-from flue_py.db.keys import KeyChoice
+from flue_py.db.backend import KeyChoice
 from flue_py.db.secrets import SecretsChoice
 from flue_py.errors import MissingExtra
 from flue_py.render.lines import ASCII, UNICODE

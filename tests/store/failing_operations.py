@@ -20,7 +20,7 @@ from flue_py.core.entries import NewEntry
 from flue_py.core.operations import Operation as Several
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.db.backend import Backend
-from flue_py.db.payloads import SPILL_ABOVE
+from flue_py.db.ops.base import SPILL_ABOVE
 from flue_py.errors import FlueError
 from tests.samples import assistant, compaction, new_session, path_ids, placed, talk, user
 from tests.sources import StepSources

@@ -18,10 +18,9 @@ from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import NewSession, SessionInfo
 from flue_py.db.backend import Backend
 from flue_py.db.engine import open_engine
-from flue_py.db.payloads import MISMATCH
 from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.db.tables import metadata
-from flue_py.errors import CorruptStore
+from flue_py.errors import MISMATCH, CorruptStore
 from tests.checks import raises
 from tests.postgres import NewDatabase, connected
 from tests.samples import add, compaction, new_session, path_ids, user

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.db.backend import Backend
-from flue_py.db.payloads import LARGE, PACK_ABOVE, SPILL_ABOVE, StoredPayload, decode_payload, pack, unpack, unpack_blob
+from flue_py.db.ops.base import LARGE, PACK_ABOVE, SPILL_ABOVE, StoredPayload, decode_payload, pack, unpack, unpack_blob
 from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.errors import CorruptStore
 from tests.checks import raises

@@ -16,7 +16,7 @@ import flue_py
 from flue_py import Session, Store
 from flue_py.agents.harness import undo_last
 from flue_py.core.erasure import is_tombstone
-from flue_py.db.keys import Key
+from flue_py.db.backend import Key
 from flue_py.db.sqlite.file import Writer
 from flue_py.errors import CorruptStore, InvalidArgument, StoreUnavailable
 from flue_py.providers.base import LIMITS

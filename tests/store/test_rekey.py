@@ -17,7 +17,7 @@ import flue_py
 import flue_py.sync
 from flue_py import STORED, FileWitness, Witness
 from flue_py.core.chain import Chain
-from flue_py.db.keys import Key, KeyedRunner
+from flue_py.db.backend import Key, KeyedRunner
 from flue_py.errors import WrongKey
 from tests.checks import raises
 from tests.tables import inputs

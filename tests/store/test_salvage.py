@@ -786,7 +786,7 @@ async def test_a_payload_larger_than_the_limits_is_a_loss_and_is_not_unpacked(
         most_unpacked.append(len(found or b""))
         return found
 
-    monkeypatch.setattr("flue_py.db.payloads.inflate", noted)
+    monkeypatch.setattr("flue_py.db.ops.base.inflate", noted)
     whole = await flue_py.salvage(path, tmp_path / "whole.db")
     assert whole.is_complete
     assert max(most_unpacked) > 40_000

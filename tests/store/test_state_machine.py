@@ -6,7 +6,7 @@ from typing import Protocol
 
 import pytest
 
-from flue_py.db import payloads
+from flue_py.db.ops import base
 from tests.machine.budgets import check_budgets
 from tests.machine.deletion import check_deletion
 from tests.machine.spending import check_spending
@@ -27,7 +27,7 @@ class HasShare(Protocol):
 @pytest.fixture
 def small_pictures_are_stored_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Large ones would make every step large."""
-    monkeypatch.setattr(payloads, "CUT_FROM", 600)
+    monkeypatch.setattr(base, "CUT_FROM", 600)
 
 
 @pytest.mark.usefixtures("small_pictures_are_stored_apart")

@@ -44,7 +44,7 @@ from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.erasure import REDACTED
 from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, encode_json
 from flue_py.core.sessions import SessionInfo, check_entry_id
-from flue_py.db.runner import committed_before
+from flue_py.db.runner import collector_held, committed_before
 from flue_py.errors import (
     CallConflict,
     CorruptStore,
@@ -64,7 +64,6 @@ from flue_py.sessions.batch import Atomic
 from flue_py.sessions.handle import checked_text, listed_sessions
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
-from flue_py.system import collector_held
 
 if TYPE_CHECKING:
     from google.adk.agents.callback_context import CallbackContext

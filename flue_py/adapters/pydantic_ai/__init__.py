@@ -55,6 +55,7 @@ from flue_py.adapters.pydantic_ai.messages import (
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.json import Frozen, JsonObject, NamedTuple
 from flue_py.core.sessions import SessionInfo
+from flue_py.db.runner import WORTH_HOLDING, collector_held
 from flue_py.errors import (
     CallConflict,
     EntryNotFound,
@@ -71,7 +72,6 @@ from flue_py.sessions.batch import Atomic
 from flue_py.sessions.handle import listed_sessions
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
-from flue_py.system import WORTH_HOLDING, collector_held
 
 if TYPE_CHECKING:
     from pydantic_ai.conversation import Conversation

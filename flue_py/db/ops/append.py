@@ -32,6 +32,7 @@ from flue_py.db.ops import ledger
 from flue_py.db.ops.base import (
     changed_columns,
     content_digest,
+    pack,
     place,
     read_state,
     replayed_result,
@@ -43,11 +44,9 @@ from flue_py.db.ops.base import (
 from flue_py.db.ops.read import with_pins
 from flue_py.db.ops.seals import put_mark, sealed, with_calls
 from flue_py.db.ops.sessions import create_session, require_session
-from flue_py.db.payloads import pack
-from flue_py.db.runner import Plan, Position, Row, SessionState, Sources, Transaction
+from flue_py.db.runner import Plan, Position, Row, SessionState, Sources, Transaction, collector_held
 from flue_py.db.sql import statement
 from flue_py.errors import InvalidEntry
-from flue_py.system import collector_held
 
 
 class PlannedAppend(Plan[sessions.Appended]):

@@ -46,17 +46,26 @@ from flue_py.core.sessions import (
 from flue_py.core.trees import Hold, Lane, LaneFate, plan_lane_deletion
 from flue_py.db import sql
 from flue_py.db.ops import base, documents, ledger
-from flue_py.db.ops.base import blob_data, checked_payload, entries_of_rows, find_held, lock_tree, read_state, spans_of
+from flue_py.db.ops.base import (
+    blob_data,
+    checked_payload,
+    decode_payload,
+    entries_of_rows,
+    find_held,
+    lock_tree,
+    read_state,
+    spans_of,
+    unpacked,
+)
 from flue_py.db.ops.documents import check_holds
 from flue_py.db.ops.ledger import delete_scope_budgets, delete_session_budgets
 from flue_py.db.ops.read import ENTRY_BY_ID
 from flue_py.db.ops.seals import change_calls, keep_call_seals, renew_heads, seal_anew, without_seals
 from flue_py.db.ops.sessions import write_edits
-from flue_py.db.payloads import damaged_rows, decode_payload, unpacked
 from flue_py.db.runner import Nothing, Row, SessionState, Sources, Transaction
 from flue_py.db.schema import schema_statements
 from flue_py.db.sql import StoredEntry, announced, statement
-from flue_py.errors import EntryNotFound
+from flue_py.errors import EntryNotFound, damaged_rows
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The statements of a deletion.

@@ -10,9 +10,8 @@ from flue_py.core import sessions
 from flue_py.core.chain import Chain
 from flue_py.core.json import NamedTuple, decode_json, payload_digest
 from flue_py.db import sql
-from flue_py.db.payloads import MISMATCH
 from flue_py.db.runner import Insert, Nothing, Parameters, Row, Sources, Statement, Transaction
-from flue_py.errors import CorruptStore, OnHold
+from flue_py.errors import MISMATCH, CorruptStore, OnHold
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The statements on documents.

@@ -44,6 +44,7 @@ from flue_py.core.sessions import Appended, Deletion, Moved, Navigated, Seen, Se
 from flue_py.db import sql
 from flue_py.db.ops import base, ledger
 from flue_py.db.ops.append import EntryBatch, appended_of, plan_append, told_of
+from flue_py.db.ops.base import decode_payload
 from flue_py.db.ops.read import get_entry, group_of, latest_compaction
 from flue_py.db.ops.seals import change_calls, read_rows_of_log, renew_heads
 from flue_py.db.ops.sessions import (
@@ -56,10 +57,18 @@ from flue_py.db.ops.sessions import (
     require_session,
     write_edits,
 )
-from flue_py.db.payloads import MISMATCH, damaged_entry, decode_payload
 from flue_py.db.runner import Nothing, SessionState, Sources, Transaction, written
 from flue_py.db.sql import StoredEntry, statement
-from flue_py.errors import EntryNotFound, FlueError, InvalidArgument, RevisionConflict, SessionExists, SessionNotFound
+from flue_py.errors import (
+    MISMATCH,
+    EntryNotFound,
+    FlueError,
+    InvalidArgument,
+    RevisionConflict,
+    SessionExists,
+    SessionNotFound,
+    damaged_entry,
+)
 from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:

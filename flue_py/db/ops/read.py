@@ -47,13 +47,11 @@ from flue_py.core.sessions import (
 )
 from flue_py.db import sql
 from flue_py.db.ops import base
-from flue_py.db.ops.base import place
+from flue_py.db.ops.base import decode_payload, place, unpacked
 from flue_py.db.ops.seals import marks_by
-from flue_py.db.payloads import decode_payload, unpacked
-from flue_py.db.runner import Position, Row, SessionState, Statement, Transaction
-from flue_py.db.sql import StoredBody, StoredEntry, session_of, state_of, statement
+from flue_py.db.runner import Position, Row, SessionState, Statement, Transaction, collector_held, state_of
+from flue_py.db.sql import StoredBody, StoredEntry, session_of, statement
 from flue_py.errors import AmbiguousId, EntryNotFound, shown
-from flue_py.system import collector_held
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A context: the latest compaction on a path, and the part of the path that it keeps.

@@ -21,10 +21,9 @@ from flue_py.core.json import Frozen, NamedTuple
 from flue_py.core.ledger import CallRow, EditRow, LinkRow, MarkRow, MoveRow, Payer, SessionRow
 from flue_py.core.sessions import is_storable
 from flue_py.db import sql
-from flue_py.db.payloads import damaged_rows
 from flue_py.db.runner import Insert, KeyChanged, Nothing, Row, SessionState, Statement, Transaction
 from flue_py.db.sql import call_columns, columns, keyed, quoted, select, statement
-from flue_py.errors import damaged_session
+from flue_py.errors import damaged_rows, damaged_session
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The heads of sessions: each covers a session's row and its leaf, and is made anew where a row is changed.

@@ -23,7 +23,6 @@ from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Usage, UsageWindow, usage
 from flue_py.db import sql
 from flue_py.db.ops import base
 from flue_py.db.ops.seals import check_heads, head_of_row, links_of, put_link, read_rows_of_log, renew_heads, write_log
-from flue_py.db.payloads import damaged_entry, damaged_path
 from flue_py.db.runner import (
     Nothing,
     Pages,
@@ -34,29 +33,22 @@ from flue_py.db.runner import (
     SessionState,
     Sources,
     Statement,
-    Transaction,
-)
-from flue_py.db.sql import (
-    EntryColumns,
     Sums,
-    columns,
-    keyed,
-    quoted,
-    select,
-    session_of,
-    sessions_of,
-    statement,
+    Transaction,
+    collector_held,
     sums_of,
 )
+from flue_py.db.sql import EntryColumns, columns, keyed, quoted, select, session_of, sessions_of, statement
 from flue_py.errors import (
     CorruptStore,
     InvalidArgument,
     SessionExists,
     SessionNotFound,
     TaskDepthExceeded,
+    damaged_entry,
+    damaged_path,
     damaged_session,
 )
-from flue_py.system import collector_held
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Pages of sessions.

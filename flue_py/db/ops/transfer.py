@@ -45,7 +45,7 @@ from flue_py.core.trees import (
 )
 from flue_py.db import sql
 from flue_py.db.ops import ledger
-from flue_py.db.ops.base import read_epoch
+from flue_py.db.ops.base import read_epoch, stored_text
 from flue_py.db.ops.documents import check_holds
 from flue_py.db.ops.ledger import NOBODY, delete_session_budgets, key_of_target, lock_budgets, name_calls, renew_sums
 from flue_py.db.ops.seals import (
@@ -57,11 +57,9 @@ from flue_py.db.ops.seals import (
     seal_anew,
     without_seals,
 )
-from flue_py.db.payloads import damaged_rows, stored_text
-from flue_py.db.runner import Insert, Nothing, Parameters, Row, Transaction, Written
+from flue_py.db.runner import Insert, Nothing, Parameters, Row, Transaction, Written, collector_held
 from flue_py.db.sql import call_columns, keyed, quoted, select, statement
-from flue_py.errors import CorruptStore, OnHold, SessionExists
-from flue_py.system import collector_held
+from flue_py.errors import CorruptStore, OnHold, SessionExists, damaged_rows
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The statements that read and write whole trees, in SQL that SQLite and PostgreSQL both read.

@@ -17,7 +17,7 @@ from flue_py.core.sessions import Problem, VerifyReport, is_line, is_name, is_st
 from flue_py.core.trees import Lane
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, PAID_COLUMNS, TOTAL_COLUMNS, Paid, UsageTotals, reported_usage
 from flue_py.db import sql
-from flue_py.db.ops.base import Cuts, blob_data, lock_tree
+from flue_py.db.ops.base import Cuts, blob_data, check_sum, lock_tree, unpack, unpack_blob
 from flue_py.db.ops.documents import ALL_DOCUMENTS, described, gaps, is_sealed
 from flue_py.db.ops.seals import (
     HEADS_OF_KEYS,
@@ -32,11 +32,10 @@ from flue_py.db.ops.seals import (
     without_seals,
 )
 from flue_py.db.ops.transfer import GONE_PAYERS
-from flue_py.db.payloads import MISMATCH, check_sum, unpack, unpack_blob
 from flue_py.db.runner import KeyChanged, Nothing, Row, Transaction
 from flue_py.db.schema import all_tokens
 from flue_py.db.sql import columns, statement
-from flue_py.errors import CorruptStore, FlueError, shown
+from flue_py.errors import MISMATCH, CorruptStore, FlueError, shown
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The statements of verification.

@@ -44,12 +44,12 @@ from flue_py.core.sessions import (
 from flue_py.core.trees import Loss, SalvageReport
 from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, PAID_COLUMNS, TOTAL_COLUMNS, UsageTotals, reported_usage
 from flue_py.db import sql
+from flue_py.db.backend import Keys
 from flue_py.db.files import Part
-from flue_py.db.keys import Keys
 from flue_py.db.ops import documents as documents_
+from flue_py.db.ops.base import StoredPayload, check_sum, decode_payload, pack, unpack, unpack_blob
 from flue_py.db.ops.seals import NO_KEY, Stated, all_anew, state_keys
 from flue_py.db.ops.verify import chain_anew
-from flue_py.db.payloads import StoredPayload, check_sum, decode_payload, pack, unpack, unpack_blob
 from flue_py.db.salvage.pages import Cell, Image, PageFile, Scan, Shape, Value, shapes
 from flue_py.db.schema import APPLICATION_ID, FIRST_CHAINED, FIRST_FORMAT, FORMAT_VERSION, PAID_SUMS, unreleased
 from flue_py.db.sqlite.file import SqliteTransaction, check_magic, open_file, require_not_open, translated

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from flue_py.core.erasure import Forgotten, Needles, Piece, Place
 from flue_py.core.json import encoded_size, inflate, inflated_size, json_weight, memory_of_utf8
 from flue_py.core.sessions import Limits
-from flue_py.db.payloads import is_raw
+from flue_py.db.ops.base import is_raw
 from flue_py.db.sqlite.file import (
     check_magic,
     chunks_of,
