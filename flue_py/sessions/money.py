@@ -35,7 +35,7 @@ from flue_py.core.ledger import (
     Unpriced,
     UsageReport,
 )
-from flue_py.core.sessions import STORED, LeafChoice, SessionInfo, Stored, check_imported_call, check_label, check_scope
+from flue_py.core.sessions import STORED, LeafChoice, SessionInfo, Stored, check_label, check_scope
 from flue_py.core.usage import (
     NAMES_OF_A_CALL,
     Cost,
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 
     from flue_py.context import tokens
     from flue_py.core import model as model_seam
+    from flue_py.core import trees
     from flue_py.core.model import Model, ModelReply, ModelRequest
     from flue_py.render import views
 else:
@@ -72,6 +73,7 @@ else:
     tokens = lazy_module("flue_py.context.tokens")
     zoneinfo = lazy_module("zoneinfo")
     model_seam = lazy_module("flue_py.core.model")
+    trees = lazy_module("flue_py.core.trees")
     views = lazy_module("flue_py.render.views")
 
 
@@ -886,7 +888,7 @@ class Spending(Group[Handle]):
         The calls of this session that it ``replaces`` are taken out. Raises `InvalidEntry`, and `CallConflict` for a
         call that was reported with other numbers. O(1).
         """
-        check_imported_call(call)
+        trees.check_imported_call(call)
         priced = self._session._pricer.price_call(replace(call, agent=call.agent or program_of(self._session.metadata)))
         return await self._ask(self._backend.record_call, priced)
 

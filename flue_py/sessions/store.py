@@ -43,12 +43,10 @@ from flue_py.core.sessions import (
     StoreInfo,
     VerifyReport,
     check_document_name,
-    check_imported_session,
     check_label,
     check_name,
     check_new_name,
     check_scope,
-    checked_imported_entries,
     scope_meant,
     searched_words,
 )
@@ -81,6 +79,7 @@ if TYPE_CHECKING:
 
     from flue_py import search
     from flue_py.context.artifacts import OffloadSettings
+    from flue_py.core import trees
     from flue_py.core.chain import Age, Head, Witness
     from flue_py.core.messages import Message
     from flue_py.core.trees import BackupReport
@@ -92,6 +91,7 @@ if TYPE_CHECKING:
 else:
     # Most programs search nothing and write one thing at a time.
     search = lazy_module("flue_py.search")
+    trees = lazy_module("flue_py.core.trees")
     engine = lazy_module("flue_py.sessions.search")
     batches = lazy_module("flue_py.sessions.batch")
 
@@ -865,9 +865,9 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         """
         handle.checked_function(on_oddity, "on_oddity")
         handle.checked_function(on_conflict, "on_conflict")
-        check_imported_session(new)
+        trees.check_imported_session(new)
         scope_meant(self._scope, new.scope)
-        entries = checked_imported_entries(entries, program_of(decode_object(new.metadata_text)))
+        entries = trees.checked_imported_entries(entries, program_of(decode_object(new.metadata_text)))
         handle.checked_place(leaf, "leaf")
         self._limits.check_metadata(new.metadata_text)
         self._limits.check_entries(entries)

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from flue_py.context import blocks as protocol
     from flue_py.context.artifacts import ArtifactExcerpt, LongResult, OffloadSettings
     from flue_py.context.blocks import Block, BlocksAppended
+    from flue_py.core import trees
     from flue_py.core.kinds import Shape
     from flue_py.core.messages import Message
     from flue_py.providers import base
@@ -61,6 +62,7 @@ else:
     # A session may be only looked at.
     base = lazy_module("flue_py.providers.base")
     # Most appends put nothing aside and have no blocks, and a command should start without these.
+    trees = lazy_module("flue_py.core.trees")
     artifacts = lazy_module("flue_py.context.artifacts")
     protocol = lazy_module("flue_py.context.blocks")
 
@@ -849,7 +851,7 @@ class Writing(Handle):
         of entries is read from their payloads; one that names no paid call gets the one that its usage is of. Raises
         `LeafConflict`, `EntryNotFound`, and `InvalidEntry` for an id that is taken. O(len(entries)).
         """
-        entries = sessions.checked_imported_entries(entries, program_of(self.metadata))
+        entries = trees.checked_imported_entries(entries, program_of(self.metadata))
         handle.checked_place(leaf, "leaf")
         seen = handle.checked_seen(**options)
 

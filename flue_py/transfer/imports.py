@@ -22,15 +22,8 @@ from flue_py import errors
 from flue_py.core.entries import NewEntry, from_microseconds
 from flue_py.core.json import Frozen, JsonObject, JsonValue, decode_object, encode_json
 from flue_py.core.ledger import CallId, CallRow, call_row, is_part_of
-from flue_py.core.sessions import (
-    IMPORTED_FILES,
-    CheckedEntries,
-    DocumentName,
-    NewDocument,
-    SessionInfo,
-    check_new_name,
-    scope_meant,
-)
+from flue_py.core.sessions import IMPORTED_FILES, DocumentName, NewDocument, SessionInfo, check_new_name, scope_meant
+from flue_py.core.trees import CheckedEntries
 from flue_py.core.usage import TOO_LARGE, CallDifference, PaidCall, SumTooLarge
 from flue_py.formats import kit
 from flue_py.formats.kit import LineNote, Recent, SessionPart, TaskOf

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.sessions import CheckedEntries, checked_imported_entries
+from flue_py.core.trees import CheckedEntries, checked_imported_entries
 from flue_py.transfer import imports
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import flue_py
 from flue_py.core import sessions
-from flue_py.core.sessions import CheckedEntries
+from flue_py.core.trees import CheckedEntries
 from flue_py.errors import InvalidArgument, UnreadableFile
 from flue_py.formats import registry
 from flue_py.transfer import imports

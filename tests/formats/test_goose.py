@@ -12,7 +12,7 @@ import pytest
 
 import flue_py
 from flue_py.core.kinds import EXCLUSION
-from flue_py.core.sessions import check_imported_session, checked_imported_entries
+from flue_py.core.trees import check_imported_session, checked_imported_entries
 from flue_py.errors import UnreadableFile
 from flue_py.formats.gathered import SESSION
 from flue_py.formats.goose import looks_like_goose, parse_goose

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.core.json import MAX_DIGITS
-from flue_py.core.sessions import check_imported_session, checked_imported_entries
+from flue_py.core.trees import check_imported_session, checked_imported_entries
 from flue_py.errors import UnreadableFile
 from flue_py.formats import fuseraft, lists
 from flue_py.formats.flue import export_flue

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import flue_py
-from flue_py.core.sessions import check_imported_session, checked_imported_entries
+from flue_py.core.trees import check_imported_session, checked_imported_entries
 from flue_py.errors import UnreadableFile
 from flue_py.formats.kit import Notes, Row
 from flue_py.formats.llm import looks_like_llm, parse_llm

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import flue_py
-from flue_py.core.sessions import check_imported_session, checked_imported_entries
+from flue_py.core.trees import check_imported_session, checked_imported_entries
 from flue_py.errors import FlueError, UnreadableFile
 from flue_py.formats.kit import Reader, SessionPart
 from flue_py.formats.registry import FORMATS, Format
