@@ -87,6 +87,17 @@ VIBE = '{"command":"ls","returncode":2,"stderr":"no","stdout":"","timed_out":fal
         ({"role": "bashExecution", "command": "ls", "output": "x", "exitCode": 0}, "[exit 0] ! ls"),
         ({"content": "<system-reminder>x</system-reminder>\nFix it"}, "[system reminder] Fix it"),
         (
+            {
+                "content": "<command-message>review</command-message>\n<command-name>/review</command-name>\n"
+                "<command-args>12 < 13</command-args>"
+            },
+            "/review 12 < 13",
+        ),
+        ({"content": "<command-name>/clear</command-name>\n<command-args></command-args>"}, "/clear"),
+        ({"content": "<bash-input>ls -l"}, "! ls -l"),
+        ({"content": "<bash-stdout>a.py</bash-stdout><bash-stderr></bash-stderr>"}, "[bash stdout, bash stderr]"),
+        ({"content": "<command-message>x</command-message>\nFix it"}, "[command message] Fix it"),
+        (
             {"content": [{"type": "text", "text": "Fix it"}, {"type": "text", "text": "<ide_selection>x"}]},
             "[IDE selection] Fix it",
         ),
