@@ -39,7 +39,7 @@ from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import is_answer
 from flue_py.core.model import ModelReply
 from flue_py.core.operations import why_of
-from flue_py.core.sessions import GUARD_KEY, MAX_WHY_CHARACTERS, STORED, LeafChoice, SessionInfo
+from flue_py.core.sessions import GUARD_KEY, MAX_WHY_CHARACTERS, STORED, LeafChoice, SessionInfo, check_choice
 from flue_py.core.usage import agent_of
 from flue_py.db.waiting import POLL_SECONDS, Waiting
 from flue_py.errors import (
@@ -658,7 +658,7 @@ class CompactionGuard:
 
     async def decide(self, moment: Moment = "before", agent: str = "") -> Decision:
         """Return the decision of now, without acting on it."""
-        handle.checked_choice(moment, "moment", get_args(Moment))
+        check_choice(moment, "moment", get_args(Moment))
         _check_agent(agent)
         seen = await self._session_facts()
         return await self._decide(seen, (await self._memory.read(seen.cycle)).state, moment, agent, None)

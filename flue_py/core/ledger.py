@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from flue_py.core.chain import Fields
 from flue_py.core.entries import from_microseconds, to_microseconds
 from flue_py.core.json import Frozen, JsonObject, NamedTuple
-from flue_py.core.sessions import STORED, EditKind, LeafChoice, MoveReason, TaskStatus, check_scope
+from flue_py.core.sessions import STORED, EditKind, LeafChoice, MoveReason, TaskStatus, check_choice, check_scope
 from flue_py.core.usage import (
     MAX_AMOUNT,
     PARTS,
@@ -243,8 +243,8 @@ class NewBudget(Frozen):
     tz: str = ""
 
     def __post_init__(self) -> None:
-        _check_choice(self.covers, "covers", ("session", "tasks", "scope"))
-        _check_choice(self.unit, "unit", ("tokens", "picodollars"))
+        check_choice(self.covers, "covers", ("session", "tasks", "scope"))
+        check_choice(self.unit, "unit", ("tokens", "picodollars"))
         check_amount(self.allowed, "allowed")
         if self.spent != "ledger":
             check_amount(self.spent, "spent_so_far")
@@ -260,7 +260,7 @@ class NewBudget(Frozen):
             if self.tz:
                 raise InvalidArgument("tz: only a budget with a period has a time zone; name a period, or leave it out")
             return
-        _check_choice(self.period, "period", BUDGET_PERIODS)
+        check_choice(self.period, "period", BUDGET_PERIODS)
         checked_zone(self.tz)
         if self.spent:
             raise InvalidArgument("spent_so_far: with a period, the ledger says what was spent; leave it out")
@@ -528,11 +528,6 @@ def ttl_us(seconds: float | None) -> int:
     if not (is_number and 0 < ttl <= MAX_TTL):
         raise InvalidArgument(f"ttl: {shown(seconds)} is not a number of seconds above 0 and up to {MAX_TTL:,}")
     return max(1, round(ttl * 1_000_000))
-
-
-def _check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InvalidArgument(f"{name}: {shown(value)} is not one of {', '.join(choices)}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -489,6 +489,12 @@ def checked_title(title: str | None, name: str = "title") -> str | None:
     return title if title is not None and title.strip() else None
 
 
+def check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:
+    """Raise `InvalidArgument` if ``value`` is not one of ``choices``."""
+    if value not in choices:
+        raise InvalidArgument(f"{name}: {shown(value)} is not one of {', '.join(choices)}")
+
+
 def check_label(text: str | None, name: str) -> None:
     """Refuse a short text that no backend could store, with NUL or a lone surrogate. Raises `InvalidArgument`."""
     if text is None:

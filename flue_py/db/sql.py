@@ -480,6 +480,7 @@ def task_of(kind: str, depth: int, parent: Sequence[str] | None) -> TaskNames:
     return TaskNames(parent=(parent_id, task_id), depth=depth if kind == "task" else None)
 
 
+TREE_OF = statement(tuple[int])("SELECT s.tree_id FROM sessions s WHERE s.id = :id")
 SESSION_IDS = statement(tuple[int, str])("SELECT s.session_key, s.id FROM sessions s WHERE s.tree_id = :tree_id")
 UPDATE_REVISION = announced(
     "UPDATE sessions SET revision = :revision, updated_at = :at WHERE session_key = :session_key"

@@ -207,7 +207,7 @@ def checked_landing(
     if idempotency_key is None and on_conflict == "raise" and not expected:
         return _AT_LEAF
     seen = checked_seen(**expected)
-    checked_choice(on_conflict, "on_conflict", ("raise", "branch", "rebase"))
+    sessions.check_choice(on_conflict, "on_conflict", ("raise", "branch", "rebase"))
     sessions.check_name(idempotency_key, "idempotency_key")
     return Landing(seen, on_conflict, idempotency_key)
 
@@ -268,12 +268,6 @@ def checked_kind_name(kind: str, name: str) -> str:
         return checked_kind(kind)
     except InvalidEntry as error:
         raise InvalidArgument(str(error).replace("kind", name, 1)) from error
-
-
-def checked_choice(value: object, name: str, choices: tuple[str, ...]) -> None:
-    """Raise `InvalidArgument` if ``value`` is not one of ``choices``."""
-    if value not in choices:
-        raise InvalidArgument(f"{name}: {shown(value)} is not one of {', '.join(choices)}")
 
 
 def checked_prefix(prefix: str) -> str:
@@ -371,7 +365,7 @@ def checked_scalars(metadata: Mapping[str, Scalar]) -> tuple[tuple[str, Scalar],
 
 def checked_ordering(order_by: SessionOrder, descending: bool) -> Ordering:
     """Return the order of a listing. Raises `InvalidArgument` if there is no such order."""
-    checked_choice(order_by, "order_by", sessions.ORDERS)
+    sessions.check_choice(order_by, "order_by", sessions.ORDERS)
     return Ordering(order_by, checked_flag(descending, "descending"))
 
 

@@ -25,7 +25,7 @@ from flue_py.core.entries import (
 from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, SHOWN_KINDS
 from flue_py.core.operations import SetLabel
-from flue_py.core.sessions import Appended, LeafChoice, Note, PathRead, Seen
+from flue_py.core.sessions import Appended, LeafChoice, Note, PathRead, Seen, check_choice
 from flue_py.errors import EntryNotFound, InvalidArgument, shown
 from flue_py.sessions import handle
 from flue_py.sessions.handle import Group
@@ -277,7 +277,7 @@ class Marks(Group[Writing]):
         if not isinstance(text, str) or not text.strip():
             raise InvalidArgument("text: is not a text with words in it; take a text off the register by unregister()")
         handle.checked_text(text, "text")
-        handle.checked_choice(kind, "kind", entries.REGISTERED_KINDS)
+        check_choice(kind, "kind", entries.REGISTERED_KINDS)
         landing = handle.checked_landing(**options)
         await self._session._compare(landing.seen)
         if landing.idempotency_key is None and any(

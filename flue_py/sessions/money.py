@@ -35,7 +35,7 @@ from flue_py.core.ledger import (
     Unpriced,
     UsageReport,
 )
-from flue_py.core.sessions import STORED, LeafChoice, SessionInfo, Stored, check_label, check_scope
+from flue_py.core.sessions import STORED, LeafChoice, SessionInfo, Stored, check_choice, check_label, check_scope
 from flue_py.core.usage import (
     NAMES_OF_A_CALL,
     Cost,
@@ -610,11 +610,11 @@ class StoreUsage(Scoped):
         for name, text in {**matches, "project": project}.items():
             check_label(text, name)
         if branch is not None:
-            handle.checked_choice(branch, "branch", ledger.BRANCH_STATES)
+            check_choice(branch, "branch", ledger.BRANCH_STATES)
         if isinstance(group_by, str) or not isinstance(group_by, Sequence):
             raise errors.InvalidArgument(f"group_by: should be a sequence of names, not {errors.shown(group_by)}")
         for name in group_by:
-            handle.checked_choice(name, "group_by", ledger.DIMENSIONS)
+            check_choice(name, "group_by", ledger.DIMENSIONS)
         zone = None if tz is None else ledger.checked_zone(tz)
         if single is not None:
             await self._check_payer(single)

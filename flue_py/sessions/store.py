@@ -42,6 +42,7 @@ from flue_py.core.sessions import (
     SessionRef,
     StoreInfo,
     VerifyReport,
+    check_choice,
     check_document_name,
     check_label,
     check_name,
@@ -578,7 +579,7 @@ class StoreSearch(Scoped):
         than five seconds of CPU time on one text, and `SessionNotFound` for one of ``sessions``. O(texts
         with the rarest word), and O(what was written since the last search); without an index O(store).
         """
-        handle.checked_choice(how, "how", search.HOWS)
+        check_choice(how, "how", search.HOWS)
         if not isinstance(words, str):
             raise InvalidArgument(f"words: should be a text, not {type(words).__name__}")
         handle.checked_function(progress, "progress")
@@ -618,7 +619,7 @@ def _checked_parts(parts: Sequence[Part] | None) -> tuple[Part, ...]:
     if isinstance(parts, str) or not isinstance(parts, Iterable):
         raise InvalidArgument("parts: should be a list of names")
     for part in parts:
-        handle.checked_choice(part, "parts", search.PARTS)
+        check_choice(part, "parts", search.PARTS)
     if not parts:
         raise InvalidArgument("parts: nothing would be searched; name one, or leave them out")
     return tuple(part for part in search.PARTS if part in parts)
@@ -732,7 +733,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         ``get_or_create`` returns the one session that all callers get, however many race. The
         arguments after ``scope`` are for a session that is created. O(1), whatever the history.
         """
-        handle.checked_choice(mode, "mode", ("get", "create", "get_or_create"))
+        check_choice(mode, "mode", ("get", "create", "get_or_create"))
         if not isinstance(key, str):
             raise InvalidArgument(f"key: should be a string, not {type(key).__name__}")
         text = handle.checked_metadata(metadata, self._limits)
@@ -831,7 +832,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         """
         self._limits.check_page(limit)
         if kind is not None:
-            handle.checked_choice(kind, "kind", ("root", "fork", "task"))
+            check_choice(kind, "kind", ("root", "fork", "task"))
         check_label(cursor, "cursor")
         where = SessionFilter(
             title=handle.checked_text(title, "title"),
@@ -1123,7 +1124,7 @@ async def open(
     """
     keys = Keys(key, unchecked=handle.checked_flag(unchecked, "unchecked"))
     handle.checked_limits(limits)
-    handle.checked_choice(durability, "durability", ("full", "normal"))
+    check_choice(durability, "durability", ("full", "normal"))
     handle.checked_flag(create, "create")
     handle.checked_flag(read_only, "read_only")
     if threads is not None:

@@ -1169,12 +1169,9 @@ def _with_epoch(row: Row) -> tuple[SessionState, int]:
 SESSION_AND_EPOCH = sql.statement(_with_epoch)(f"SELECT {sql.EPOCH}, {sql.STATE}{sql.STATE_FROM}{sql.LIVING}")
 
 
-EPOCH = sql.statement(tuple[int])("SELECT value FROM flue_store WHERE name = 'epoch'")
-
-
 def read_epoch(tx: Transaction) -> int:
     """Return the epoch (see `Backend.read_epoch`)."""
-    (epoch,) = tx.first(EPOCH) or (0,)
+    (epoch,) = tx.first(sql.READ_STATE, name="epoch") or (0,)
     return epoch
 
 

@@ -523,7 +523,6 @@ def _pages_of(tx: Transaction, table: str, blocks: int) -> Iterator[Sequence[Row
 # ---------------------------------------------------------------------------------------------------------------------
 # Redactions: the payloads of entries give way to tombstones, with everything that is derived from them.
 
-TREE_OF = statement(tuple[int])("SELECT s.tree_id FROM sessions s WHERE s.id = :id")
 ARTIFACT_ENTRIES = statement(StoredEntry)(
     f"SELECT {sql.ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.id > :after AND e.id < :before"
     f" AND e.kind = '{ARTIFACT}'"
@@ -640,7 +639,7 @@ def redact(
 
 
 def _lock_tree(tx: Transaction, session_id: str) -> None:
-    for (tree_id,) in tx.rows(TREE_OF, id=session_id) if is_storable(session_id) else ():
+    for (tree_id,) in tx.rows(sql.TREE_OF, id=session_id) if is_storable(session_id) else ():
         lock_tree(tx, tree_id)
 
 

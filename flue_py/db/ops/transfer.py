@@ -49,6 +49,7 @@ from flue_py.db.ops.base import read_epoch, stored_text
 from flue_py.db.ops.documents import check_holds
 from flue_py.db.ops.ledger import NOBODY, delete_session_budgets, key_of_target, lock_budgets, name_calls, renew_sums
 from flue_py.db.ops.seals import (
+    TREES,
     chain_apart,
     change_calls,
     check_calls,
@@ -78,14 +79,10 @@ def _stamped_head(row: Row) -> tuple[int, int, bytes | None, SessionHead]:
 
 # -- which trees there are --------------------------------------------------------------------------------------------
 
-TREE_IDS = statement(tuple[int])(
-    "SELECT DISTINCT s.tree_id FROM sessions s WHERE s.tree_id > :after_key ORDER BY s.tree_id LIMIT :count"
-)
 HEADS = statement(keyed(int, SessionHead._make))(
     f"SELECT s.tree_id, {quoted(SessionHead, 's')} FROM sessions s WHERE s.tree_id > :after_key"
     " AND s.tree_id <= :last_tree ORDER BY s.tree_id, s.session_key"
 )
-TREE_OF_SESSION = statement(tuple[int])("SELECT s.tree_id FROM sessions s WHERE s.id = :id")
 # The trees that have sessions of a JSON array of ids, whole: with keys, and with the stamps of copies.
 STAMPED_HEADS = statement(_stamped_head)(
     f"SELECT s.tree_id, s.session_key, r.digest, {quoted(SessionHead, 's')} "
@@ -203,7 +200,7 @@ _BATCH = 2_000
 
 def list_trees(tx: Transaction, after: int, limit: int) -> list[TreeHead]:
     """Return a page of trees (see `Backend.list_trees`)."""
-    ids = [tree_id for (tree_id,) in tx.rows(TREE_IDS, after_key=after, count=limit)]
+    ids = [tree_id for (tree_id,) in tx.rows(TREES, after_key=after, count=limit)]
     if not ids:
         return []
     rows = tx.rows(HEADS, after_key=after, last_tree=ids[-1])
@@ -582,7 +579,7 @@ def write_gone_payers(tx: Transaction, payers: Sequence[GonePayer]) -> int:
             continue
         session_key, tree_id = earlier or (None, trees.get(payer.tree_id))
         if tree_id is None and payer.member is not None:
-            (tree_id,) = tx.first(TREE_OF_SESSION, id=payer.member) or (None,)
+            (tree_id,) = tx.first(sql.TREE_OF, id=payer.member) or (None,)
         named = [payer.payer] if session_key is None else []
         session_key = tx.new_key() if session_key is None else session_key
         tree_id = trees.setdefault(payer.tree_id, session_key if tree_id is None else tree_id)
