@@ -1114,8 +1114,7 @@ class DocumentsFound(Frozen):
 
 def check_document_name(name: DocumentName) -> None:
     """Refuse a name that no document can have. Raises `InvalidArgument`."""
-    if name.kind not in KINDS:
-        raise InvalidArgument(f"kind: {shown(name.kind)} is not one of {', '.join(KINDS)}")
+    check_choice(name.kind, "kind", KINDS)
     check_scope(name.scope)
     _check_line(name.space, "space", MAX_SPACE)
     _check_line(name.project, "project", MAX_PROJECT)
