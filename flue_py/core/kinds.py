@@ -665,6 +665,30 @@ def pieces_in(message: Mapping[str, JsonValue]) -> list[Piece]:
     return [piece for text in texts for piece in pieces_of(text)]
 
 
+def as_typed(pieces: Sequence[Piece]) -> list[Piece]:
+    """Return pieces with what a person typed to a program as words: a command with its arguments, one of a shell.
+
+    The message of a command, which repeats it, is left out. O(size).
+    """
+    is_command = any(piece.name == "command name" for piece in pieces)
+    shown: list[Piece] = []
+    for piece in pieces:
+        inside = _inside(piece.text) if piece.name in ("command name", "command args", "bash input") else ""
+        if piece.name == "command args" and is_command and shown and not shown[-1].name:
+            shown[-1] = Piece("", f"{shown[-1].text} {inside}".rstrip())
+        elif inside:
+            shown.append(Piece("", f"! {inside}" if piece.name == "bash input" else inside))
+        elif not (is_command and piece.name == "command message"):
+            shown.append(piece)
+    return shown
+
+
+def _inside(block: str) -> str:
+    """Return the text between the tags of a block, also if it was cut off before the second."""
+    rest = block.partition(">")[2]
+    return (rest[: rest.rindex("</")] if "</" in rest else rest).strip()
+
+
 def _said(text: str, *, in_doubt: bool) -> str:
     return next((piece.text for piece in _pieces(text, in_doubt=in_doubt) if not piece.name), "")
 

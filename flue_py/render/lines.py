@@ -570,32 +570,15 @@ def _message_line(role: str | None, message: JsonObject) -> str:
         return _marked([*([name] if isinstance(name, str) else []), *result.marks], tools.plain_line(result.text))
     text = kinds.message_text(message)
     if role == "user" and text:
-        return _user_line(kinds.pieces_in(message))
+        pieces = kinds.as_typed(kinds.pieces_in(message))
+        names = dict.fromkeys(piece.name for piece in pieces if piece.name)
+        return _marked([*names], "\n".join(piece.text for piece in pieces if not piece.name))
     if text.strip():
         return text
     content = message.get("content")
     parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
     calls = [f"-> {tools.call_line(tools.call_of(part))}" for part in parts if part.get("type") == "toolCall"]
     return "; ".join(calls or map(_silent_line, parts)) or str(message.get("errorMessage") or "(nothing said)")
-
-
-_TYPED = {"command name": "", "command args": " ", "bash input": "! "}
-"""The texts of a program that hold what a person typed to it, and what stands before each in a line."""
-
-
-def _user_line(pieces: Sequence[kinds.Piece]) -> str:
-    """Return what a person typed and said, behind the names of other texts."""
-    typed = [f"{_TYPED[piece.name]}{_within(piece.text)}" for piece in pieces if piece.name in _TYPED]
-    # The message of a command repeats it.
-    shown = {*_TYPED, "command message"} if typed else set()
-    names = dict.fromkeys(piece.name for piece in pieces if piece.name and piece.name not in shown)
-    said = [piece.text for piece in pieces if not piece.name]
-    return _marked([*names], "\n".join([*filter(None, ["".join(typed).strip()]), *said]))
-
-
-def _within(text: str) -> str:
-    rest = text.partition(">")[2]
-    return (rest[: rest.rindex("</")] if "</" in rest else rest).strip()
 
 
 def _silent_line(part: Mapping[str, JsonValue]) -> str:

@@ -17,7 +17,7 @@ from typing import TypeAlias
 from flue_py.core.context import EntryCost, Turn, Turns, entry_cost, part_of, reported_counts
 from flue_py.core.entries import BASE, Entry, Pairing, from_microseconds, is_silent, messages_of
 from flue_py.core.json import Frozen, JsonObject, JsonValue
-from flue_py.core.kinds import COMPACTION, MESSAGE, is_spoken, kind_of, message_text, pieces_in
+from flue_py.core.kinds import COMPACTION, MESSAGE, as_typed, is_spoken, kind_of, message_text, pieces_in
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.usage import agent_of, read_reported
 from flue_py.render.lines import Line, Span, clip, counted, one_line, printable, shortest_ids, table
@@ -94,7 +94,7 @@ def said_lines(entries: Sequence[Entry]) -> list[Line]:
             note = "the turns before were left out" if is_silent(entry) else f"{note} compacted"
             lines.append(((f"({note} here)", "yellow"),))
         elif text and entry.role == "user":
-            for piece in pieces_in(entry.fields):
+            for piece in as_typed(pieces_in(entry.fields)):
                 words = printable(piece.text).strip().splitlines()
                 own: list[Line] = [((f"> {line}", "bold cyan"),) for line in words]
                 lines += [((f"[{piece.name}]", "dim"),)] if piece.name else own

@@ -96,6 +96,9 @@ VIBE = '{"command":"ls","returncode":2,"stderr":"no","stdout":"","timed_out":fal
         ({"content": "<command-name>/clear</command-name>\n<command-args></command-args>"}, "/clear"),
         ({"content": "<bash-input>ls -l"}, "! ls -l"),
         ({"content": "<bash-stdout>a.py</bash-stdout><bash-stderr></bash-stderr>"}, "[bash stdout, bash stderr]"),
+        ({"content": "<bash-input>pwd</bash-input><bash-input>ls</bash-input>"}, "! pwd ! ls"),
+        ({"content": "<bash-input></bash-input>"}, "[bash input]"),
+        ({"content": "<command-args></command-args>"}, "[command args]"),
         ({"content": "<command-message>x</command-message>\nFix it"}, "[command message] Fix it"),
         (
             {"content": [{"type": "text", "text": "Fix it"}, {"type": "text", "text": "<ide_selection>x"}]},
