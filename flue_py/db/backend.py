@@ -1,6 +1,6 @@
-"""The promises of a store: each method is one transaction of one operation, run by a `Runner`.
+"""The keys of a store, and its promises: each method of `Backend` is one transaction of one operation.
 
-The docstrings are the contract. `tests.contract` proves it on every runner. The transactions are in `ops`, a
+The docstrings of `Backend` are the contract. `tests.contract` proves it on every runner. The transactions are in `ops`, a
 file for each idea.
 """
 
@@ -109,7 +109,7 @@ Key: TypeAlias = bytes | Callable[[], bytes]
 KeyChoice: TypeAlias = Key | Sequence[Key | None] | None
 """A key, or none, or several of which a store may have any: None among them stands for no key."""
 
-_ATTEMPTS = 3
+_ATTEMPTS_TO_READ = 3
 _OF_ODD_ROWS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
 
 
@@ -121,8 +121,8 @@ class Keys:
         is_list = isinstance(choice, (list, tuple)) and len(choice) > 0
         several: Sequence[Key | None] = cast("Sequence[Key | None]", choice if is_list else (choice,))
         self.is_unchecked = unchecked
-        keys = [_fetched(key) for key in several]
-        chains = [UNKEYED if key is None else Chain(_checked(key)) for key in keys]
+        keys = [_fetched_key(key) for key in several]
+        chains = [UNKEYED if key is None else Chain(_checked_key(key)) for key in keys]
         if unchecked and chains != [UNKEYED]:
             raise InvalidArgument("unchecked: with a key a store is checked; leave out one of the two")
         self._chains = {chain.fingerprint: chain for chain in chains}
@@ -134,8 +134,8 @@ class Keys:
 
     def add(self, key: Key | None) -> int:
         """Have another key, too; return its fingerprint. Raises `InvalidArgument`."""
-        fetched = _fetched(key)
-        chain = UNKEYED if fetched is None else Chain(_checked(fetched))
+        fetched = _fetched_key(key)
+        chain = UNKEYED if fetched is None else Chain(_checked_key(fetched))
         self._chains.setdefault(chain.fingerprint, chain)
         return chain.fingerprint
 
@@ -147,7 +147,7 @@ class Keys:
         lacking = [number for number in stated if number != NOT_CHANGING and number not in self._chains]
         if not lacking:
             return self._chains[key] if new_key == NOT_CHANGING else self._chains[new_key].after(self._chains[key])
-        raise WrongKey(f"{location} {_why(stated, lacking, is_keyed=self._chains.keys() != {NO_KEY})}")
+        raise WrongKey(f"{location} {_why_wrong_key(stated, lacking, is_keyed=self._chains.keys() != {NO_KEY})}")
 
 
 def named_fingerprint(number: int) -> str | None:
@@ -155,15 +155,15 @@ def named_fingerprint(number: int) -> str | None:
     return None if number == NO_KEY else f"{number % 2**64:016x}"
 
 
-def _named(number: int) -> str:
+def _key_name(number: int) -> str:
     name = named_fingerprint(number)
     return "no key" if name is None else f"key {name}"
 
 
-def _why(stated: Stated, lacking: Sequence[int], *, is_keyed: bool) -> str:
+def _why_wrong_key(stated: Stated, lacking: Sequence[int], *, is_keyed: bool) -> str:
     if stated.new_key != NOT_CHANGING:
         return (
-            f"is changing from {_named(stated.key)} to {_named(stated.new_key)}, and"
+            f"is changing from {_key_name(stated.key)} to {_key_name(stated.new_key)}, and"
             f" {' and '.join(map(_named, lacking))} was not given; give both (key=[new, old], --key-file twice), or"
             " run flue-py rekey again, which completes it"
         )
@@ -176,7 +176,7 @@ def _why(stated: Stated, lacking: Sequence[int], *, is_keyed: bool) -> str:
     )
 
 
-def _fetched(key: Key | None) -> object:
+def _fetched_key(key: Key | None) -> object:
     if not callable(key):
         return key
     try:
@@ -185,7 +185,7 @@ def _fetched(key: Key | None) -> object:
         raise InvalidArgument(f"key: the function raised {type(error).__name__}; nothing was opened") from error
 
 
-def _checked(key: object) -> bytes:
+def _checked_key(key: object) -> bytes:
     if not isinstance(key, bytes):
         raise InvalidArgument(f"key: a {type(key).__name__} is no key; give bytes, or a function that returns them")
     if not SHORTEST_KEY <= len(key) <= LONGEST_KEY:
@@ -204,8 +204,8 @@ class Rekeyed(NamedTuple):
     entries: int
 
 
-_PAGE = 200
-_PAUSE = 0.025
+_TREES_AT_ONCE = 200
+_PAUSE_SECONDS = 0.025
 
 
 class _Parts:
@@ -221,16 +221,16 @@ class _Parts:
         while True:
             place, count = await self._runner.write(partial(part, place=place), repeatable=True)
             total += count
-            if time.monotonic() - self._paused_at > 2 * _PAUSE:
+            if time.monotonic() - self._paused_at > 2 * _PAUSE_SECONDS:
                 # Whoever waits for SQLite's lock looks for it so often, and would not get it in between.
-                await self._runner.waiting.pause(_PAUSE)
+                await self._runner.waiting.pause(_PAUSE_SECONDS)
                 self._paused_at = time.monotonic()
             if place is None:
                 return total
 
 
-def _trees(tx: Transaction, after: int) -> list[int]:
-    return [tree_id for (tree_id,) in tx.rows(ops.seals.TREES, after_key=after, count=_PAGE)]
+def _trees_after(tx: Transaction, after: int) -> list[int]:
+    return [tree_id for (tree_id,) in tx.rows(ops.seals.TREES, after_key=after, count=_TREES_AT_ONCE)]
 
 
 class KeyedRunner(RunnerAround):
@@ -316,7 +316,7 @@ class KeyedRunner(RunnerAround):
         self, error: KeyChanged | CorruptStore, known: tuple[Stated, Chain], call: Callable[[], Awaitable[Result]]
     ) -> Result:
         """Run a call that failed with an error once more, if that is because the key is another one now."""
-        for _ in range(_ATTEMPTS):
+        for _ in range(_ATTEMPTS_TO_READ):
             if not await self._is_former(known) and isinstance(error, CorruptStore):
                 raise error
             known = self._known
@@ -379,13 +379,13 @@ class KeyedRunner(RunnerAround):
         before, under_way = self._stated
         if under_way not in (number, NOT_CHANGING):
             raise WrongKey(
-                f"{self.location} is changing to {_named(under_way)}: complete that by flue-py rekey before another"
+                f"{self.location} is changing to {_key_name(under_way)}: complete that by flue-py rekey before another"
             )
         trees, entries, last = 0, 0, -1
         if number != before or under_way != NOT_CHANGING:
             await self._state(Stated(before, number))
             (total,) = await self.read(lambda tx: tx.first(ops.seals.COUNT_TREES), loose=True) or (0,)
-            while page := await self.read(partial(_trees, after=last), loose=True):
+            while page := await self.read(partial(_trees_after, after=last), loose=True):
                 for last in page:
                     for part in (ops.verify.rekey_entries, ops.verify.rekey_sessions):
                         entries += await parts.run(partial(part, tree_id=last, most=most))

@@ -310,19 +310,19 @@ _OF_PLACE = len(Position._fields) - 2 + _TOTALS + len(PAID_COLUMNS)
 
 
 def sums_of(columns: Sequence[Any]) -> Sums:
-    """Return the columns of `POSITION` as sums."""
+    """Return the columns of `sql.POSITION` as sums."""
     lane_id, depth, *sums = columns
     return Sums(lane_id, depth, UsageTotals._make(sums[:_TOTALS]), Paid._make(sums[_TOTALS:]))
 
 
 def position_of(columns: Sequence[Any]) -> Position:
-    """Return the columns of `place_of` as a position."""
+    """Return the columns of `sql.place_of` as a position."""
     entry_id, digest, *sums, owner_key, parent_lane, fork_depth, child = columns
     return Position(entry_id, digest, *sums_of(sums), owner_key, parent_lane, fork_depth, child is not None)
 
 
 def state_of(columns: Sequence[Any]) -> SessionState:
-    """Return the columns of `STATE` as a session's state."""
+    """Return the columns of `sql.STATE` as a session's state."""
     own, about, place = columns[:_OWN], columns[_OWN:-_OF_PLACE], columns[-_OF_PLACE:]
     return SessionState(*(*own, about, None if place[0] is None else position_of(place)))
 

@@ -310,6 +310,7 @@ PLACE = ("tree_id", "task_depth", "active_slot", *ledger.SEALS)
 """The columns that the head of a session covers before those."""
 _STATE = ("session_key", *SessionState.__struct_fields__[1:-3])
 ABOUT = tuple(name for name in SESSION_COLUMNS if name not in _STATE)
+# `runner.state_of` reads these columns by their number.
 STATE = f"{columns('s', _STATE)}, {HEAD}, {columns('s', ABOUT)}, {place_of('e', 'l')}"
 STATE_FROM = (
     " FROM sessions s"
