@@ -1,7 +1,7 @@
 """The keys of a store, and its promises: each method of `Backend` is one transaction of one operation.
 
-The docstrings of `Backend` are the contract. `tests.contract` proves it on every runner. The transactions are in `ops`, a
-file for each idea.
+The docstrings of `Backend` are the contract. `tests.contract` proves it on every runner. The transactions are
+in `ops`, a file for each idea.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _why_wrong_key(stated: Stated, lacking: Sequence[int], *, is_keyed: bool) ->
     if stated.new_key != NOT_CHANGING:
         return (
             f"is changing from {_key_name(stated.key)} to {_key_name(stated.new_key)}, and"
-            f" {' and '.join(map(_named, lacking))} was not given; give both (key=[new, old], --key-file twice), or"
+            f" {' and '.join(map(_key_name, lacking))} was not given; give both (key=[new, old], --key-file twice), or"
             " run flue-py rekey again, which completes it"
         )
     if stated.key == NO_KEY:

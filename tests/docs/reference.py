@@ -477,7 +477,7 @@ def command_of(name: str) -> click.Command:
 
 
 def _command_section(call: str, command: click.Command) -> list[str]:
-    arguments = [_argument_name(part) for part in command.params if isinstance(part, click.Argument)]
+    arguments = [argument_name(part) for part in command.params if isinstance(part, click.Argument)]
     lines = [f"### `{' '.join([call, *arguments])}`", ""]
     lines += [
         line for part in inspect.cleandoc(command.help or "").split("\n\n") for line in (" ".join(part.split()), "")
@@ -493,7 +493,8 @@ def _command_section(call: str, command: click.Command) -> list[str]:
     return lines
 
 
-def _argument_name(argument: click.Argument) -> str:
+def argument_name(argument: click.Argument) -> str:
+    """Return an argument as a heading shows it."""
     name = argument.metavar or str(argument.name).upper()
     return name if argument.required else f"[{name}]"
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
@@ -19,8 +20,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+import flue_py
 from flue_py.cli import main
-from tests.formats.pi_files import as_lines, every_type, real_lines
+from flue_py.sessions.session import Session
+from tests.formats.pi_files import SESSION_ID, as_lines, every_type, real_lines
+from tests.values import existing
 
 COMMAND = [sys.executable, "-c", "from flue_py.cli import main; main(prog_name='flue-py')"]
 TERMINAL = {"TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
@@ -201,3 +205,14 @@ def with_a_bar_at_once(*arguments: str, **env: str) -> tuple[str, str]:
         os.close(ours)
         os.close(theirs)
     return done.stdout, shown
+
+
+def in_session(flue: Flue, work: Callable[[Session], Awaitable[object]], session_id: str = SESSION_ID) -> None:
+    """Do something with a session of the store that the commands use."""
+
+    async def go() -> None:
+        async with flue_py.open(flue.database) as store:
+            session = existing(await store.get_session(session_id))
+            await work(session)
+
+    asyncio.run(go())

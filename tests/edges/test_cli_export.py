@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import stat
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +14,12 @@ from flue_py.errors import EntryNotFound, InvalidArgument
 from flue_py.formats.flue import parse_session_document
 from flue_py.sessions.session import Session
 from tests.checks import raises
-from tests.edges.cli_runs import REAL_ID, Flue
+from tests.edges.cli_runs import REAL_ID, Flue, in_session
 from tests.formats.pi_files import SESSION_ID, as_lines, every_type, real_lines
 from tests.formats.test_fuseraft import HISTORY, USAGE, checkpoint, snapshot, text, turn
 from tests.formats.test_noumen import boundary, row, said, summary
 from tests.formats.trees import document
 from tests.tables import inputs
-from tests.values import existing
 
 CHAT = [
     {"role": "system", "content": "Be brief."},
@@ -44,15 +41,6 @@ def imported(flue: Flue, format_name: str, data: bytes, name: str) -> dict[str, 
     file.write_bytes(data)
     (report,) = flue.json("import", format_name, str(file))
     return dict(report)
-
-
-def in_session(flue: Flue, work: Callable[[Session], Awaitable[object]], session_id: str = SESSION_ID) -> None:
-    async def go() -> None:
-        async with flue_py.open(flue.database) as store:
-            session = existing(await store.get_session(session_id))
-            await work(session)
-
-    asyncio.run(go())
 
 
 def test_a_pi_file_goes_out_as_it_came_in(flue: Flue) -> None:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import stat
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import flue_py
 from flue_py.cli import transfer
-from flue_py.sessions.session import Session
 from flue_py.transfer.source import ImportSource
-from tests.edges.cli_runs import REAL_ID, Flue, with_a_bar_at_once
+from tests.edges.cli_runs import REAL_ID, Flue, in_session, with_a_bar_at_once
 from tests.formats.pi_files import HEADER, SESSION_ID, as_lines, every_type, real_facts, real_lines
-from tests.values import existing
 
 
 def said(entry_id: str, parent: str | None, text: str = "hello") -> dict[str, Any]:
@@ -27,15 +22,6 @@ def said(entry_id: str, parent: str | None, text: str = "hello") -> dict[str, An
 
 def import_lines(flue: Flue, lines: list[bytes], *, code: int = 0, options: tuple[str, ...] = ()) -> Any:
     return flue.json("import", "pi", str(flue.write(lines)), *options, code=code)
-
-
-def in_session(flue: Flue, work: Callable[[Session], Awaitable[object]], session_id: str = SESSION_ID) -> None:
-    async def go() -> None:
-        async with flue_py.open(flue.database) as store:
-            session = existing(await store.get_session(session_id))
-            await work(session)
-
-    asyncio.run(go())
 
 
 def test_the_real_file_is_imported_whole_and_importing_it_again_changes_nothing(flue: Flue) -> None:

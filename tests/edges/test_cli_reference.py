@@ -7,7 +7,7 @@ import re
 import click
 
 from flue_py.cli import main
-from tests.docs.reference import command_line_page
+from tests.docs.reference import argument_name, command_line_page
 from tests.values import existing
 
 CONTEXT = click.Context(main, info_name="flue-py")
@@ -32,12 +32,6 @@ def calls() -> list[str]:
             names = [argument_name(part) for part in each.params if isinstance(part, click.Argument)]
             found.append(" ".join([call, *names]))
     return found
-
-
-def argument_name(argument: click.Argument) -> str:
-    """Return an argument as the heading shows it."""
-    name = argument.metavar or str(argument.name).upper()
-    return name if argument.required else f"[{name}]"
 
 
 def test_the_page_has_every_command_in_order_and_no_other() -> None:
