@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, Unpack, cast
 
 from msgspec.structs import replace
 
-from flue_py import db
+from flue_py import db, errors
 from flue_py.core import operations
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.json import JsonValue, decode_object
@@ -54,16 +54,7 @@ from flue_py.core.sessions import (
 from flue_py.core.usage import CallDifference, program_of
 from flue_py.db.backend import Backend, Key, KeyChoice, Keys, named_fingerprint
 from flue_py.db.runner import Sources, now_us, random_id
-from flue_py.errors import (
-    AmbiguousId,
-    BudgetNotFound,
-    FlueError,
-    InvalidArgument,
-    SessionExists,
-    SessionNotFound,
-    StoreClosed,
-    shown,
-)
+from flue_py.errors import InvalidArgument, shown
 from flue_py.lazy import expression, lazy_module
 from flue_py.prices import NO_PRICER, CallPricer, PricesChoice, choose_prices
 from flue_py.sessions import handle
@@ -138,7 +129,7 @@ class StoreEvents(Scoped):
         named = None if sessions is None else _checked_sessions(sessions)
         for session_id in named or ():
             if not seen.sessions.knows(session_id) and await self._backend.get_session(session_id, scope) is None:
-                raise SessionNotFound(session_id)
+                raise errors.SessionNotFound(session_id)
         looking = Looking(self._backend, named, scope, seen)
         if not follow:
             async with aclosing(looking.look()) as events:
@@ -155,7 +146,7 @@ class StoreEvents(Scoped):
                             yield event
                     has_begun = True
                     await self._backend.waiting.pause(max(_REST_SECONDS, looking.looks / _LOOKS_A_SECOND))
-        except StoreClosed:
+        except errors.StoreClosed:
             if not has_begun:
                 raise
 
@@ -283,7 +274,7 @@ class Looking:
             for session_id in self._named:
                 info = None
                 # One that was given as itself, and whose id is used again, is gone.
-                with suppress(SessionNotFound):
+                with suppress(errors.SessionNotFound):
                     info = await self._backend.get_session(session_id, self._scope)
                 if info is not None:
                     yield info
@@ -320,7 +311,7 @@ class Looking:
                     return
                 last = changes[-1].revision
                 lines = await self._backend.read_log(info.ref, before=last + 1, limit=len(changes))
-            except SessionNotFound:
+            except errors.SessionNotFound:
                 return
             by_revision = {line.revision: line for line in lines}
             for change in changes:
@@ -384,7 +375,7 @@ class Looking:
         for session_id in self._named or ():
             try:
                 covering = await self._backend.covering_budgets(session_id)
-            except SessionNotFound:
+            except errors.SessionNotFound:
                 continue
             yield [
                 budget for budget in covering if budget.session_id == session_id and self._scope in (None, budget.scope)
@@ -393,7 +384,7 @@ class Looking:
         while self._named is None:
             try:
                 page = await self._backend.list_budgets(scope=self._scope, after=after, limit=_AT_ONCE)
-            except BudgetNotFound:
+            except errors.BudgetNotFound:
                 # It was deleted meanwhile. From the beginning: no event is told twice.
                 after = None
                 continue
@@ -745,14 +736,14 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
             if info is not None:
                 return self._session(info)
             if mode == "get":
-                raise SessionNotFound(
+                raise errors.SessionNotFound(
                     key,
                     detail=f"no session has the key {shown(key)} in scope {shown(new.scope)}; "
                     "name its scope, or open it with mode='get_or_create'",
                 )
             try:
                 return await self._create(new)
-            except SessionExists:
+            except errors.SessionExists:
                 # Another caller was faster, and its session is the one; unless it is deleted before we look.
                 if attempt == _RACES - 1:
                     raise
@@ -774,7 +765,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         handle.checked_id(entry_id, "entry_id")
         if self._scope is None:
             return await self._backend.find_entry(entry_id)
-        with suppress(AmbiguousId):
+        with suppress(errors.AmbiguousId):
             entry = await self._backend.find_entry(entry_id)
             owner = None if entry is None else entry.session_id
             if entry is None or (owner and await self._backend.get_session(owner, self._scope) is not None):
@@ -784,7 +775,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         seen = await self._backend.read_named([(ref, entry_id) for ref in refs])
         entries = {entry: str(ref) for ref, entry in zip(refs, seen, strict=True) if entry is not None}
         if len(entries) > 1:
-            raise AmbiguousId(entry_id, tuple(entries.values())[:_SHOWN])
+            raise errors.AmbiguousId(entry_id, tuple(entries.values())[:_SHOWN])
         return next(iter(entries), None)
 
     async def find_session(self, name: str, *, scope: str | None = None) -> Session:
@@ -1207,7 +1198,7 @@ def _asked(function: Callable[[], Given], name: str) -> Given:
     """Return the result of a function of the caller. Its errors are `InvalidArgument`, the same on every database."""
     try:
         return function()
-    except FlueError:
+    except errors.FlueError:
         raise
     except StopIteration as error:
         raise InvalidArgument(f"{name}: it has run out (StopIteration); return another each time") from error

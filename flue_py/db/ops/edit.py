@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
+from flue_py import errors
 from flue_py.core import sessions
 from flue_py.core.context import effective_pins, is_editable
 from flue_py.core.entries import NewEntry, leaving
@@ -59,16 +60,7 @@ from flue_py.db.ops.sessions import (
 )
 from flue_py.db.runner import Nothing, SessionState, Sources, Transaction, written
 from flue_py.db.sql import StoredEntry, statement
-from flue_py.errors import (
-    MISMATCH,
-    EntryNotFound,
-    FlueError,
-    InvalidArgument,
-    RevisionConflict,
-    SessionExists,
-    SessionNotFound,
-    damaged_entry,
-)
+from flue_py.errors import EntryNotFound, InvalidArgument
 from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
@@ -117,7 +109,7 @@ def adopt_session(tx: Transaction, sources: Sources, session_id: str, scope: str
     info = require_session(tx, session_id)
     has_own = info.entry_count or info.leaf_id or info.key or info.task_names.tasks
     if has_own or "imported" not in info.metadata:
-        raise SessionExists(
+        raise errors.SessionExists(
             session_id,
             detail=f"session {session_id!r} is already here, in scope {info.scope!r}; import the file into that scope, "
             "or delete the session there first",
@@ -294,7 +286,7 @@ def _by_revision(rows: Sequence[Logged]) -> dict[int, list[Logged]]:
 def _logged_entries(tx: Transaction, state: SessionState, rows: list[StoredEntry]) -> sessions.LoggedEntries:
     for row in rows:
         if not tx.chain.has_fields(row.digest, row.digest_above, row.fields):
-            raise damaged_entry(row.id, MISMATCH, state.id)
+            raise errors.damaged_entry(row.id, errors.MISMATCH, state.id)
     first, last = rows[0], rows[-1]
     payload = decode_payload(base.checked_payload(tx, state, first))
     shown = [row for row in rows if row.ordinal < sessions.LOGGED_IDS]
@@ -454,7 +446,7 @@ def atomic(
     for number, operation in enumerate(operations):
         try:
             batch.do(operation)
-        except FlueError as error:
+        except errors.FlueError as error:
             error.operation = number
             error.add_note(f"operation {number + 1} of {len(operations)}: {named(operation)}; none of them was done")
             raise
@@ -516,7 +508,7 @@ def _left(tx: Transaction, session_ids: Sequence[str]) -> dict[str, Left]:
     """Return those of the sessions that are still there as they are now."""
     links = {}
     for session_id in session_ids:
-        with suppress(SessionNotFound):
+        with suppress(errors.SessionNotFound):
             state = _state(tx, session_id)
             links[session_id] = Left(state.leaf, state.revision)
     return links
@@ -549,7 +541,7 @@ class _Batch:
         self._began: dict[str, int] = {}
         for operation in operations:
             if not isinstance(operation, CreateSession) and _expects_revision(operation):
-                with suppress(SessionNotFound):
+                with suppress(errors.SessionNotFound):
                     self._began[operation.session_id] = _state(tx, operation.session_id).revision
         # Of ids that were brought along, those that a retry has in their place.
         self._names: dict[str, str] = {}
@@ -588,8 +580,8 @@ class _Batch:
             return self._do(operation)
         try:
             return self._do(replace(operation, expected=replace(seen, revision=seen.revision + done)))
-        except RevisionConflict:
-            raise RevisionConflict(str(operation.session_id), seen.revision, began) from None
+        except errors.RevisionConflict:
+            raise errors.RevisionConflict(str(operation.session_id), seen.revision, began) from None
 
     def _note_names(self, operation: Operation, outcome: Outcome) -> None:
         """Note the ids that a retry has in place of those that an operation brought along."""

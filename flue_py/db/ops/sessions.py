@@ -11,6 +11,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from flue_py import errors
 from flue_py.core import sessions
 from flue_py.core.chain import NO_PARENT
 from flue_py.core.context import begins_turn
@@ -39,16 +40,6 @@ from flue_py.db.runner import (
     sums_of,
 )
 from flue_py.db.sql import EntryColumns, columns, keyed, quoted, select, session_of, sessions_of, statement
-from flue_py.errors import (
-    CorruptStore,
-    InvalidArgument,
-    SessionExists,
-    SessionNotFound,
-    TaskDepthExceeded,
-    damaged_entry,
-    damaged_path,
-    damaged_session,
-)
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Pages of sessions.
@@ -60,7 +51,7 @@ _CANDIDATES = 256
 def list_sessions(tx: Transaction, listing: sessions.Listing, limit: int, cursor: str | None) -> sessions.SessionPage:
     """Return a page of sessions (see `Backend.list_sessions`)."""
     if limit < 1:
-        raise InvalidArgument(f"limit: {limit!r} is not a number of sessions; ask for at least 1")
+        raise errors.InvalidArgument(f"limit: {limit!r} is not a number of sessions; ask for at least 1")
     ordering, where = listing.ordering, listing.where
     last = None if cursor is None else sessions.read_cursor(cursor, ordering)
     if not where.can_match or (listing.scope is not None and not sessions.is_storable(listing.scope)):
@@ -178,7 +169,7 @@ def session_heads(tx: Transaction) -> Sequence[sessions.SessionHead]:
     for head in heads:
         # Nothing else is checked of a session that is only counted.
         if not (isinstance(head.entry_count, int) and isinstance(head.revision, int)):
-            raise damaged_session(head.id)
+            raise errors.damaged_session(head.id)
     return heads
 
 
@@ -233,7 +224,7 @@ def require_session(tx: Transaction, session_id: str) -> sessions.SessionInfo:
     """Return a session. Raises `SessionNotFound`."""
     info = get_session(tx, session_id, None)
     if info is None:
-        raise SessionNotFound(session_id)
+        raise errors.SessionNotFound(session_id)
     return info
 
 
@@ -283,7 +274,7 @@ def _plan_session(
     if new.key is not None:
         taken = get_session_by_key(tx, new.key, scope)
         if taken is not None:
-            raise SessionExists(
+            raise errors.SessionExists(
                 new.key,
                 detail=f"a session with key {new.key!r} already exists in scope {scope!r} ({taken.id}); "
                 "open it with mode='get' or 'get_or_create'",
@@ -294,7 +285,7 @@ def _plan_session(
     if new.id is not None:
         is_taken, parent = tx.first(ID_TAKEN, id=session_id) or (None, None)
         if is_taken is not None:
-            raise SessionExists(session_id)
+            raise errors.SessionExists(session_id)
         names = sql.task_of(kind, task_depth, None if parent is None else json.loads(parent))
     session_key = tx.new_key()
     tree_id = session_key if source is None else source.tree_id
@@ -413,7 +404,7 @@ def replayed_session(tx: Transaction, session_id: str) -> sessions.SessionInfo:
     """Return the session that a request made before. Raises `SessionNotFound` if it has been deleted since."""
     info = get_session(tx, session_id, None)
     if info is None:
-        raise SessionNotFound(
+        raise errors.SessionNotFound(
             session_id, detail=f"session {session_id!r}, which this request created before, has been deleted since"
         )
     return info
@@ -434,7 +425,7 @@ def create_task(tx: Transaction, sources: Sources, operation: CreateTask) -> ses
         state.require(operation.expected)
         depth = state.task_depth + 1
         if depth > operation.max_depth:
-            raise TaskDepthExceeded(
+            raise errors.TaskDepthExceeded(
                 f"session {parent_id!r}: Maximum task depth ({operation.max_depth}) exceeded; "
                 "start the task from a session further up"
             )
@@ -688,12 +679,12 @@ def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
         entries = base.entries_of_pages(tx, state, _pages_of_lanes(tx, state, lanes))
     fork_point = state.forked_from_entry
     if fork_point is not None and all(entry.id != fork_point for entry in entries):
-        raise damaged_entry(fork_point, "is not there", state.id)
+        raise errors.damaged_entry(fork_point, "is not there", state.id)
     entries = [entry for entry in entries if entry.id not in retracted]
     inherited = [entry for entry in entries if entry.session_id != state.id]
     own = [entry for entry in entries if entry.session_id == state.id]
     if len(own) != state.entry_count:
-        raise damaged_path(state.id, len(own), state.entry_count)
+        raise errors.damaged_path(state.id, len(own), state.entry_count)
     return sorted(inherited, key=attrgetter("depth")) + sorted(own, key=attrgetter("revision", "ordinal"))
 
 
@@ -710,7 +701,7 @@ def _pages_of_lanes(
             for row in page:
                 depth += 1
                 if row[0] != depth:
-                    raise damaged_entry(row[5], "is not where its lane says", state.id)
+                    raise errors.damaged_entry(row[5], "is not where its lane says", state.id)
                 if depth == low + 1:
                     begins.append(((parent, low), row))
                 if (lane_id, depth) in forks:
@@ -720,11 +711,11 @@ def _pages_of_lanes(
             yield page
     for place, row in begins:
         if places.get(place) != row[2]:
-            raise damaged_entry(row[5], "is not where its lane says", state.id)
+            raise errors.damaged_entry(row[5], "is not where its lane says", state.id)
     others = creators - {state.key}
     # Who is there continues only lanes of its own.
     if others and not others.isdisjoint(key for key, _ in tx.rows(sql.SESSION_IDS, tree_id=state.tree_id)):
-        raise damaged_session(state.id)
+        raise errors.damaged_session(state.id)
 
 
 def taken_entry_ids(tx: Transaction, session_id: str, ids: Sequence[str]) -> set[str]:
@@ -829,7 +820,7 @@ def readable_entries(tx: Transaction, session_id: str, after: int, last: int) ->
     try:
         # They say in which lanes its entries are.
         read_rows_of_log(tx, state, after, last)
-    except CorruptStore as error:
+    except errors.CorruptStore as error:
         damaged.append(str(error))
     rows = tx.rows(ENTRIES_OF_REVISIONS, **where, tree_id=state.tree_id, leaf=state.leaf)
     entries = base.made_entries(tx, state, sorted(rows, key=_BY_PLACE), damaged=damaged)
@@ -904,7 +895,7 @@ def end_task(tx: Transaction, sources: Sources, operation: EndTask) -> sessions.
     state = base.read_state(tx, session_id)
     state.require(operation.expected)
     if not links:
-        raise InvalidArgument(
+        raise errors.InvalidArgument(
             f"session {str(session_id)!r} is the task of no session; link it to its parent, or use set_completed()"
         )
     info = require_session(tx, session_id)

@@ -25,17 +25,8 @@ from flue_py.db.ops import documents as documents_
 from flue_py.db.ops.base import StoredPayload, pack
 from flue_py.db.ops.seals import Stated, all_anew, state_keys
 from flue_py.db.ops.verify import chain_anew
-from flue_py.db.salvage.gathered import (
-    LEAF_DIGEST,
-    EntryRow,
-    Found,
-    Gathered,
-    Key,
-    checked_object,
-    key_of,
-    lost_document,
-    number_of,
-)
+from flue_py.db.salvage import gathered
+from flue_py.db.salvage.gathered import EntryRow, Found, Gathered, number_of
 from flue_py.db.salvage.pages import PageFile, Scan, Value, shapes
 from flue_py.db.schema import APPLICATION_ID, FIRST_FORMAT, FORMAT_VERSION, PAID_SUMS, unreleased
 from flue_py.db.sqlite.file import SqliteTransaction, check_magic, open_file, require_not_open, translated
@@ -241,7 +232,7 @@ class History:
             if mended:
                 self.found.changes.append(Loss("session", session_id, None, f"lost what it had as its {mended!s}"))
             self._report_head(row, session_id)
-            metadata = checked_object(row["metadata"])
+            metadata = gathered.checked_object(row["metadata"])
             if metadata != row["metadata"]:
                 row["metadata"] = metadata
                 self.found.changes.append(Loss("session", session_id, None, "lost its metadata"))
@@ -251,7 +242,7 @@ class History:
         unlike = self.found.unlike.get(row["session_key"], [])
         if isinstance(row["leaf"], str) and (number_of(row["tree_id"]), row["leaf"]) not in self.by_id:
             # It is lost, which is reported, and not compared.
-            unlike = [part for part in unlike if part != LEAF_DIGEST]
+            unlike = [part for part in unlike if part != gathered.LEAF_DIGEST]
         if unlike:
             detail = f"does not match its head in {', '.join(unlike)}: it was damaged, or changed; taken as it is"
             self.found.changes.append(Loss("session", session_id, None, detail))
@@ -753,7 +744,7 @@ class _Renaming:
         for (parent, position), child in list(found.witnesses.links.items()):
             found.witnesses.links[parent, position] = self.sessions.get(child, child)
         for table in ("marks", "requests", "ledger", "reservations"):
-            found.tables[table] = {key_of(table, row): row for row in found.tables[table].values()}
+            found.tables[table] = {gathered.key_of(table, row): row for row in found.tables[table].values()}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -957,7 +948,7 @@ def _write_entries(connection: sqlite3.Connection, history: History, names: dict
         placed = history.placed[id(entry)]
         found.note_break(entry, row, history.by_id.get((entry.tree, placed.parent_id or "")))
         _place(row, entry, placed)
-        if row["extra"] is not None and checked_object(row["extra"]) != row["extra"]:
+        if row["extra"] is not None and gathered.checked_object(row["extra"]) != row["extra"]:
             row["extra"] = None
             found.changes.append(Loss("entry", found.session_id(entry.session), entry.id, "lost its extra fields"))
         elif isinstance(row["extra"], str) and (found.renamed or found.renamed_sessions):
@@ -1115,7 +1106,7 @@ def _note_lost_calls(found: Gathered) -> None:
             found.losses.append(Loss("call", found.session_id(key), None, f"call {name}: its row is lost"))
 
 
-def _tree_of(history: History, payers: dict[Key, Found], call: Found) -> Value:
+def _tree_of(history: History, payers: dict[gathered.Key, Found], call: Found) -> Value:
     """Return the tree that a call was paid for, the same for all calls of a payer, and record it with the payer."""
     key = call["session_key"]
     payer = payers[key,]
@@ -1170,7 +1161,7 @@ def _write_documents(connection: sqlite3.Connection, found: Gathered) -> int:
         count += 1
         _insert(connection, "documents", row._asdict())
         if is_renamed:
-            found.changes.append(lost_document(row[:5], "what it was called before cannot be used"))
+            found.changes.append(gathered.lost_document(row[:5], "what it was called before cannot be used"))
     found.losses += found.documents.losses()
     return count
 
