@@ -169,21 +169,12 @@ class Messages(Sequence[Message]):
                 assert self._items is not None, "messages without items are there from the start"
                 message = self._found[index] = _decoded(self._items[index])
             return message
-        return self.several(range(*index.indices(len(self))))
+        return [self[at] for at in range(*index.indices(len(self)))]
 
     def turn_of(self, at: int, turns: Turns) -> int:
         """Return the turn of a message, the next one that is counted. O(1) for most that are of entries."""
         item = None if self._items is None else self._items[at]
         return turns.add_entry(item.entry) if isinstance(item, ContextEntry) else turns.add(part_in(self[at]))
-
-    def several(self, among: Sequence[int]) -> list[Message]:
-        """Return the messages at some places, in their order."""
-        items, messages = self._items, self._found
-        if items is not None:
-            for at in among:
-                if messages[at] is None:
-                    messages[at] = _decoded(items[at])
-        return cast("list[Message]", [messages[at] for at in among])
 
     def role(self, at: int) -> JsonValue:
         """Return the role of a message. O(1) for that of an entry."""
