@@ -971,7 +971,7 @@ class _Reading:
                 self._note(node.name or spelling, str(reported))
             return
         # Bedrock has an object of one name there.
-        value = reported.get("type") if isinstance(reported, Mapping) else reported
+        value = reported.get("type") if not isinstance(reported, str) and isinstance(reported, Mapping) else reported
         word = value.strip().lower() if isinstance(value, str) else shown(value)
         if word and word not in node.usual:
             self._note(*node.values.get(word, (node.name or spelling, word)))
@@ -1123,8 +1123,9 @@ def _picodollars(value: JsonValue) -> int | None:
     """Return a number of dollars in picodollars, or None if it cannot be one."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MAX_DOLLARS:
         return None
-    if not value:
-        return 0
+    # Below a dollar a float is off by less than a thousandth of a picodollar: mostly that does not decide.
+    if value < 1 and abs((dollars := value * PICODOLLARS_PER_DOLLAR) - round(dollars)) < 0.49:
+        return round(dollars)
     printed = picodollars_as_printed(value) if type(value) is float else None
     return usd_to_picodollars(value) if printed is None else printed
 

@@ -80,19 +80,19 @@ def expected(usage: JsonObject) -> UsageTotals:
     return UsageTotals(*tokens, *dollars)
 
 
-def with_field(field: str, value: object) -> JsonValue:
+def with_field(field: str, value: Any) -> JsonValue:
     """A usage object in which one field is ``value``."""
     group, _, name = field.partition(".")
-    usage: Any = {group: value} if not name else {"cost": {name: value}}
-    return usage  # type: ignore[no-any-return]
+    return {group: value} if not name else {"cost": {name: value}}
 
 
 # -- money ----------------------------------------------------------------------------------------------------------
 
 
-@given(st.floats(0, MAX_DOLLARS, allow_nan=False))
+@given(st.floats(0, MAX_DOLLARS) | st.floats(0, 1) | st.integers(0, 10**6).map(lambda halves: (halves + 0.5) / 10**12))
 def test_a_float_is_rounded_half_up_once_from_its_shortest_decimal(amount: float) -> None:
-    assert usd_to_picodollars(amount) == rounded_half_up(Fraction(repr(amount)))
+    reported = read_usage({"cost": {"total": amount}}).cost_total
+    assert usd_to_picodollars(amount) == reported == rounded_half_up(Fraction(repr(amount)))
 
 
 @given(st.floats(0, 10_000) | st.integers(0, 10**16).map(lambda picodollars: picodollars / 10**12))
