@@ -1015,17 +1015,17 @@ class _FileImport:
 
         The file of a task may repeat answers of the session that began it, in rows that were written when these were
         over. This is done before the entries are stored: nothing would lead here again if an import died between. One
-        look-up of the calls, and two more if any of them is there.
+        look-up of sessions if it reports calls, and two more if there are any.
         """
-        paid = ((call, entry.created_us) for entry in part.entries for call in entry.calls)
-        calls = {CallId(call.provider, call.call_id or ""): replace(call, at_us=at_us) for call, at_us in paid}
-        rows = await self._store.backend.find_calls(self._scope, [*calls]) if calls else []
-        near = await self._store.backend.match_session_ids(f"{session_id}:", _CHILDREN) if rows else []
-        near += [part.parent.session_id] if part.parent and rows else []
+        paid = [(call, entry.created_us) for entry in part.entries for call in entry.calls]
+        near = await self._store.backend.match_session_ids(f"{session_id}:", _CHILDREN) if paid else []
+        near += [part.parent.session_id] if part.parent and paid else []
         infos = await self._store.backend.get_sessions(near) if near else []
         payers = {info.session_key: info.id for info in infos if info is not None}
+        paid = paid if payers else []
+        calls = {CallId(call.provider, call.call_id or ""): replace(call, at_us=at_us) for call, at_us in paid}
         more: dict[str, list[PaidCall]] = {}
-        for row in rows if payers else ():
+        for row in await self._store.backend.find_calls(self._scope, [*calls]) if calls else ():
             name = CallId(row.provider, row.call_id)
             call = _grown(calls[name], row)
             if row.session_key in payers and (call is None or call.replaces):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence, Set
+from itertools import chain
 from operator import attrgetter
 from os import urandom
 from typing import Any
@@ -167,30 +168,31 @@ def import_entries(
 ) -> sessions.Appended:
     """Add entries with their own ids and parents, and set the leaf (see `Backend.import_entries`)."""
     with collector_held(len(entries)):
-        return _import_entries(tx, sources, session_id, entries, leaf, expected)
+        state = read_state(tx, session_id)
+        state.require(expected)
+        named = [new.id for new in entries if isinstance(new.id, str)]
+        return _import_entries(tx, sources, state, entries, leaf, named)
 
 
 def _import_entries(
     tx: Transaction,
     sources: Sources,
-    session_id: str,
+    state: SessionState,
     entries: Sequence[NewEntry],
     leaf: str | None,
-    expected: sessions.Expected,
+    named: Sequence[str],
 ) -> sessions.Appended:
-    state = read_state(tx, session_id)
-    state.require(expected)
+    """Do the same, given the state of the session, and the ids that entries of its tree may have."""
     differing: list[CallDifference] = []
     batch = EntryBatch(tx, sources, state, differing.append)
-    batch.look_up([new.id for new in entries if isinstance(new.id, str)])
+    batch.look_up(named)
     for new in entries:
         parent = None if new.parent_id is None else batch.find(new.parent_id)
         batch.add(parent, new)
     if leaf is not None:
         batch.find(leaf)
-    for new in entries:
-        for reference in new.references:
-            batch.find(reference)
+    for reference in chain.from_iterable(map(_REFERENCES, entries)):
+        batch.find(reference)
     if not batch.ids and leaf == state.leaf:
         return sessions.Appended((), leaf, state.revision)
     batch.write(tx, leaf, batch.move("import", state.leaf, leaf))
@@ -211,7 +213,9 @@ def import_session(
     alone = ledger.take_calls_of_deleted(tx, read_state(tx, info.id))
     if alone:
         entries = [_settling(entry, alone) for entry in entries]
-    added = import_entries(tx, sources, info.id, entries, leaf=leaf, expected=None)
+    with collector_held(len(entries)):
+        # Its tree is new: nothing in it has one of the ids.
+        added = _import_entries(tx, sources, read_state(tx, info.id), entries, leaf, named=())
     if marks:
         state, now = read_state(tx, info.id), sources.now_us()
         for mark in marks:
