@@ -179,6 +179,11 @@ def read_codex_row(number: int, raw: bytes, notes: kit.Notes, *, is_first: bool)
 # The entries of a Codex rollout while they are made, one below the other: their ids, and when they were.
 
 
+def unsettled_id(begins: str) -> str:
+    """Return the id of the call for tokens whose entry is not complete yet, by that of the row where it begins."""
+    return f"codex:{begins}"
+
+
 class Entries(Struct):
     """The entries of one rollout that were not returned yet. ``tail`` is the one that the next hangs below."""
 
@@ -207,13 +212,9 @@ class Entries(Struct):
         """Return the id of the entry that a row becomes."""
         return derived_id(f"{self.session.id}{self.place}", row.line, row.raw.strip().decode(errors="replace"))
 
-    def unsettled_id(self, begins: CodexRow) -> str:
-        """Return the id of the call for tokens whose entry is not complete yet, by the row where that entry begins."""
-        return f"codex:{self.id_of(begins)}"
-
-    def settle(self, entry_id: str, begins: CodexRow) -> None:
+    def settle(self, entry_id: str, begins: str) -> None:
         """Note that an entry's call may have been booked before the entry was complete; it begins in a row."""
-        self.draft.settles[entry_id] = (self.unsettled_id(begins),)
+        self.draft.settles[entry_id] = (unsettled_id(begins),)
 
     def emit(self, row: CodexRow, content: NewEntry, *, entry_id: str | None = None, line: int | None = None) -> str:
         """Hand an entry over, below the one before it. Return its id."""
@@ -236,7 +237,7 @@ class Entries(Struct):
         """Add the entry that several rows make, under the id of the last, at the time of the spoken one."""
         ids = [self.id_of(row) for row in rows]
         if content.calls:
-            self.settle(ids[-1], begins)
+            self.settle(ids[-1], ids[0] if begins is rows[0] else self.id_of(begins))
         self.emit(spoken, content, entry_id=ids[-1], line=rows[-1].line)
         if len(ids) > 1:
             self.draft.earlier[ids[-1]] = tuple(ids[:-1])
@@ -620,10 +621,10 @@ class CodexReader(kit.RowReader):
                 self._close(entries)
                 entries.draft.unfinished = frozenset(entries.draft.leaves[-1:])
             else:
-                self._book(entries, step.used, step.begins)
+                begins = self._book(entries, step.used, step.begins)
                 # Where an import took the message as it was, the call is booked with that.
                 for row in step.rows:
-                    entries.settle(entries.id_of(row), step.begins)
+                    entries.settle(entries.id_of(row), begins)
                 waiting = [*step.rows, *waiting]
             for row in waiting:
                 self._notes.hold_back(row.line)
@@ -638,11 +639,12 @@ class CodexReader(kit.RowReader):
             self._book(entries, owed, since)
         return entries.take()
 
-    def _book(self, entries: Entries, used: Counts, since: CodexRow) -> None:
-        """Add the call for tokens whose entry is not complete yet."""
+    def _book(self, entries: Entries, used: Counts, since: CodexRow) -> str:
+        """Add the call for tokens whose entry is not complete yet; return the id of the row where that begins."""
+        begins = entries.id_of(since)
         if any(used):
-            name = entries.unsettled_id(since)
-            entries.draft.calls.append(self._tokens.unsettled(used, since, name))
+            entries.draft.calls.append(self._tokens.unsettled(used, since, unsettled_id(begins)))
+        return begins
 
     # rows
 
@@ -783,7 +785,7 @@ class CodexReader(kit.RowReader):
         custom = partial(entries.custom, row, COMPACTION)
         since = self._tokens.owed_since
         if since is not None:
-            entries.settle(entries.id_of(row), since)
+            entries.settle(entries.id_of(row), entries.id_of(since))
         entries.emit(row, self._tokens.compaction(row, custom, fields))
 
     def _copied(self, entries: Entries, row: CodexRow) -> NewEntry:
