@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import add
 from typing import TypeGuard
 
 from msgspec import Struct, field
@@ -769,8 +770,7 @@ class Answers:
         if asker is None:
             for call in paid.calls:
                 used = (*call.usage[:4], call.cache_write_1h, call.searches)
-                spent = self._spent.get(call.model, (0,) * len(used))
-                self._spent[call.model] = tuple(sum(both) for both in zip(spent, used, strict=True))
+                self._spent[call.model] = tuple(map(add, used, self._spent.get(call.model, (0,) * len(used))))
             return paid, extra
         self._repeats = True
         at = kit.read_moment(last.fields.get("timestamp"))
