@@ -183,8 +183,7 @@ class Block:
 def all_pages() -> list[str]:
     """Return the paths of all pages, from the root of the repository, but for those that are built."""
     built = ROOT / "docs" / "built"
-    docs = sorted(page for page in (ROOT / "docs").rglob("*.md") if page.parent != built)
-    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *docs]
+    pages = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").rglob("*.md") if page.parent != built)]
     return [page.relative_to(ROOT).as_posix() for page in pages]
 
 

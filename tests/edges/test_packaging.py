@@ -71,8 +71,9 @@ def test_the_version_is_the_same_in_pyproject_in_the_metadata_and_in_the_package
 
 
 def test_the_changelog_begins_with_what_is_unreleased() -> None:
-    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    changelog = (ROOT / "docs" / "changelog.md").read_text(encoding="utf-8")
     assert re.findall(r"^## \[(.+?)\]", changelog, re.MULTILINE)[0] == "UNRELEASED"
+    assert "docs/changelog.md" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def test_the_lowest_versions_that_ci_runs_are_the_lower_bounds() -> None:
