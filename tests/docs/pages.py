@@ -450,11 +450,17 @@ def _run_flue_py(arguments: list[str]) -> tuple[str, int]:
 
 
 def main(arguments: list[str]) -> int:
-    """Compare, or with ``--write`` rewrite, the pages named; all of them where none is."""
+    """Compare, or with ``--write`` rewrite, the pages named; all of them where none is.
+
+    A page that is named fails if it lacks a module that its programs need.
+    """
     write = "--write" in arguments
     named = [argument for argument in arguments if not argument.startswith("--")]
     failures = 0
     for page in named or all_pages():
+        if page in named and (missing := missing_for(page)):
+            print(f"{page}: programs did not run: they need {', '.join(missing)}")
+            failures += 1
         try:
             with tempfile.TemporaryDirectory() as folder:
                 fresh = run_page(page, Path(folder).resolve())

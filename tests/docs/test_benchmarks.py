@@ -32,13 +32,11 @@ PRINTED = {
         "pages of log, an append of 10 at once",
     ),
     "many_sessions": (
-        "10 sessions appending at once, fsync",
-        "10 sessions appending at once, no fsync",
+        "10 sessions appending at once, fsync", "10 sessions appending at once, no fsync",
         "10 sessions appending at once, fsync: CPU time of an append",
     ),
     "atomic": (
-        "append to 10 sessions, as one batch",
-        "append to 10 sessions, one by one",
+        "append to 10 sessions, as one batch", "append to 10 sessions, one by one",
         "five operations of several kinds as one batch (raw: one by one)",
     ),
     "load": (
@@ -56,8 +54,7 @@ PRINTED = {
         "count 100 messages, bytes/3: first", "count 100 messages, bytes/3: again",
     ),
     "prefixes": (
-        "common prefix of two branches of 100: known",
-        "common prefix of two branches of 100: beside a known one",
+        "common prefix of two branches of 100: known", "common prefix of two branches of 100: beside a known one",
         "common prefix of two branches of 100: first",
     ),
     "context_pipeline": (
@@ -71,14 +68,12 @@ PRINTED = {
         "recall of 'the theme of tools', 400 messages",
     ),
     "size": (
-        "size of 100 messages of 600 bytes",
-        "size of 100 messages of 600 bytes: an entry in entries",
+        "size of 100 messages of 600 bytes", "size of 100 messages of 600 bytes: an entry in entries",
         "size of a real pi transcript",
     ),
     "open": ("open a store of 200 entries", "import flue_py", "flue-py --help", "flue-py sessions, CPU"),
     "large": (
-        "open a database of 0.0 GB, cold",
-        "memory for the context of 200 out of 500 entries",
+        "open a database of 0.0 GB, cold", "memory for the context of 200 out of 500 entries",
         "flue-py context, whole process",
     ),
     "delete": ("delete a session of 100 entries, per entry",),

@@ -34,32 +34,36 @@ def text_of(page: str) -> str:
     return (pages.ROOT / page).read_text(encoding="utf-8") if build is None else build()
 
 
-@cache
-def prose_of(page: str) -> str:
-    """Return a page without its blocks and its code in backticks."""
+def lines_of(page: str) -> list[str]:
+    """Return the lines of a page, those of its blocks as empty ones."""
     lines = text_of(page).split("\n")
     for block in pages.blocks_of(page, "\n".join(lines)):
         lines[block.first : block.last] = [""] * len(block.lines)
-    return re.sub(r"`[^`\n]+`", "", "\n".join(lines))
+    return lines
+
+
+@cache
+def prose_of(page: str) -> str:
+    """Return a page without its blocks and its code in backticks."""
+    return re.sub(r"`[^`\n]+`", "", "\n".join(lines_of(page)))
 
 
 @cache
 def anchors_of(page: str) -> set[str]:
     """Return the anchors that a page's headings get on GitHub."""
-    lines = text_of(page).split("\n")
-    for block in pages.blocks_of(page, "\n".join(lines)):
-        lines[block.first : block.last] = [""] * len(block.lines)
-    return {pages.anchor_of(line) for line in lines if line.startswith("#")}
+    return {pages.anchor_of(line) for line in lines_of(page) if line.startswith("#")}
 
 
 # -- programs and outputs ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", ALL)
-def test_a_page_shows_what_its_programs_print(page: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", sorted({*ALL, *pages.RUNS_WITH}))
+def test_a_page_shows_what_its_programs_print(place: str, tmp_path: Path) -> None:
+    """A section that needs a module alone is a case of its own: where the module is missing, the page still passes."""
+    page, module = place.partition("#")[0], pages.RUNS_WITH.get(place)
+    if module is not None and not pages.is_installed(module):
+        pytest.skip(f"programs of {place} did not run: they need {module}")
     assert pages.run_page(page, tmp_path.resolve()) == text_of(page)
-    if missing := pages.missing_for(page):
-        pytest.skip(f"programs of this page did not run: they need {', '.join(missing)}")
 
 
 def test_what_programs_and_the_reference_name_is_there_after_importing_the_package_alone() -> None:
@@ -103,6 +107,16 @@ def test_every_block_that_is_excused_from_running_is_there() -> None:
     assert set(pages.NOT_RUN) <= found
     assert all(reason.strip() for reason in pages.NOT_RUN.values())
     assert set(pages.RUNS_WITH) <= {place for block in blocks for place in block.places}
+
+
+def test_a_named_page_that_lacks_a_module_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pages, "RUNS_WITH", {"docs/formats/llm.md": "missing_module"})
+    for options in ([], ["--write"]):
+        assert pages.main([*options, "docs/formats/llm.md"]) == 1
+        assert capsys.readouterr().out == "docs/formats/llm.md: programs did not run: they need missing_module\n"
+        assert pages.main([*options, "docs/formats/aider.md"]) == 0
 
 
 def test_whatever_is_made_shorter_is_there() -> None:
@@ -313,9 +327,8 @@ NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", TEXT)))
 @cache
 def names_in(file: str) -> frozenset[str]:
     """Return the names of the tests of a file."""
-    return frozenset(
-        re.findall(r"^ *(?:async )?def (test_\w+)", (pages.ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
-    )
+    text = (pages.ROOT / file).read_text(encoding="utf-8")
+    return frozenset(re.findall(r"^ *(?:async )?def (test_\w+)", text, re.MULTILINE))
 
 
 def test_every_section_ends_with_its_tests() -> None:

@@ -45,18 +45,13 @@ def cells(printed: str, title: str) -> list[str]:
 
 
 def test_a_ratio_is_taken_inside_a_round_and_judged_against_the_best_raced_store() -> None:
-    printed = table(
-        results(
-            {
-                "append": {
-                    "flue_py": [took(1.0), took(4.0)],
-                    "openai_sqlite": [took(2.0), took(4.8)],
-                    "adk": [took(9.0), took(36.0)],
-                    "jsonl": [took(0.5), took(2.0)],
-                }
-            }
-        )
-    )
+    row = {
+        "flue_py": [took(1.0), took(4.0)],
+        "openai_sqlite": [took(2.0), took(4.8)],
+        "adk": [took(9.0), took(36.0)],
+        "jsonl": [took(0.5), took(2.0)],
+    }
+    printed = table(results({"append": row}))
 
     assert cells(printed, "what") == [
         "what", "flue_py", "SQLiteSession", "DatabaseSessionService", "JSONL, fsync", "goal", "reached",
