@@ -115,10 +115,9 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/how-to/agents.md", "flue-py repl --model anthropic:claude-sonnet-4-5"): (
         "needs a provider; tests/agents runs the command with a server of its own"
     ),
-    (
-        "docs/conformance.md",
-        "$ python tests/conformance/run.py --backend sqlite tests/data/conformance/*.json.gz",
-    ): "takes too long to run once more; tests/conformance runs the same cases, and the sums are compared with its own",
+    ("docs/conformance.md", "$ python tests/conformance/run.py --backend sqlite tests/data/conformance/*.json.gz"): (
+        "takes too long to run once more; tests/conformance runs the same cases, and the sums are compared with its own"
+    ),
     (
         "docs/how-to/scale.md",
         "-- Partitions a store that holds nothing yet by tree. Run it as the role that owns the tables.",

@@ -167,10 +167,9 @@ def test_pages_of_log_are_counted_from_the_beginning_over_a_log_that_would_have_
     with closing(sqlite3.connect(path, isolation_level=None)) as store:
         store.execute("PRAGMA journal_mode = WAL")
         store.execute("PRAGMA wal_autocheckpoint = 2")
-        store.execute("CREATE TABLE one (number INTEGER)")
-        store.execute("CREATE TABLE two (number INTEGER)")
-        store.execute("INSERT INTO one VALUES (0)")
-        store.execute("INSERT INTO two VALUES (0)")
+        for name in ("one", "two"):
+            store.execute(f"CREATE TABLE {name} (number INTEGER)")
+            store.execute(f"INSERT INTO {name} VALUES (0)")
 
         with counted_log(path) as pages:
             assert pages() == 0

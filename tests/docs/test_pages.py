@@ -22,7 +22,6 @@ from tests.conformance.test_fixtures import COUNTS, OWN_ANSWERS
 from tests.docs import pages, reference
 
 ALL = pages.all_pages()
-DECISION_HEADINGS = ["Why", "Rejected"]
 
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -221,12 +220,17 @@ def leads_somewhere(page: str, link: str) -> bool:
     """Return whether a link of a page leads elsewhere, or to a file and a heading of it."""
     if link.startswith(("https://", "http://", "mailto:")):
         return True
+    name, anchor = target_of(page, link)
+    # Only built pages may link to built pages: the others are read where nothing was built.
+    is_there = page in reference.PAGES if name in reference.PAGES else (pages.ROOT / name).is_file()
+    return is_there and (not anchor or anchor in anchors_of(name))
+
+
+def target_of(page: str, link: str) -> tuple[str, str]:
+    """Return the file that a link of a page leads to, from the root of the repository, and the anchor in it."""
     path, _, anchor = unquote(link).partition("#")
     target = (pages.ROOT / page).parent.joinpath(path).resolve() if path else pages.ROOT / page
-    name = target.relative_to(pages.ROOT).as_posix()
-    # Only built pages may link to built pages: the others are read where nothing was built.
-    is_there = page in reference.PAGES if name in reference.PAGES else target.is_file()
-    return is_there and (not anchor or anchor in anchors_of(name))
+    return target.relative_to(pages.ROOT).as_posix(), anchor
 
 
 def test_a_link_that_leads_nowhere_is_seen() -> None:
@@ -239,13 +243,10 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     while waiting:
         page = waiting.pop()
         for link in _LINK.findall(prose_of(page)):
-            path = unquote(link).partition("#")[0]
-            target = (pages.ROOT / page).parent.joinpath(path).resolve()
-            if path.endswith(".md") and target.is_file():
-                name = target.relative_to(pages.ROOT).as_posix()
-                if name not in reached:
-                    reached.add(name)
-                    waiting.append(name)
+            name, _ = target_of(page, link)
+            if name in ALL and name not in reached:
+                reached.add(name)
+                waiting.append(name)
     assert set(ALL) - reached == set()
 
 
@@ -259,9 +260,8 @@ def test_the_reference_has_every_public_name() -> None:
     assert grouped == set(flue_py.__all__) - in_the_tree
     assert in_the_tree == {name for name in errors.__all__ if issubclass(getattr(errors, name), errors.FlueError)}
     for room, names in reference.ROOMS.items():
-        assert set(names) == set(getattr(import_module(room), "__all__", names)) - (
-            {"ExportNote"} if room == "flue_py.providers" else set()
-        )
+        elsewhere = {"ExportNote"} if room == "flue_py.providers" else set()
+        assert set(names) == set(getattr(import_module(room), "__all__", names)) - elsewhere
 
 
 def test_the_blocking_twin_has_what_the_original_has() -> None:
@@ -312,7 +312,7 @@ def test_a_decision_has_the_fixed_shape() -> None:
     decisions = text_of("docs/decisions.md").split("\n## ")[1:]
     assert len(decisions) > 5
     assert [decision[:4] for decision in decisions] == [f"{number:04}" for number in range(1, len(decisions) + 1)]
-    assert [decision[:40] for decision in decisions if re.findall("\n### (.*)", decision) != DECISION_HEADINGS] == []
+    assert [decision[:40] for decision in decisions if re.findall("\n### (.*)", decision) != ["Why", "Rejected"]] == []
 
 
 # -- the page on reliability ------------------------------------------------------------------------------------------
