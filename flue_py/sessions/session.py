@@ -114,8 +114,8 @@ class Session(Writing):
 
     **Expectations.** Every write takes ``expected_leaf`` and ``expected_revision``, as the caller has seen them, and
     compares them with the stored ones in the transaction that writes: `RevisionConflict`, `LeafConflict`. Left out, the
-    leaf is this handle's for writes that build on it (appends, moves, undo, exclusions), and is not compared by
-    anything else; so is the revision. An earlier result of an ``idempotency_key`` is returned first.
+    leaf is this handle's for writes that build on it (appends, moves, undo, exclusions, checkpoints of files), and is
+    not compared by anything else; so is the revision. An earlier result of an ``idempotency_key`` is returned first.
 
     **Cancellation.** A commit that has begun is finished, and the handle brought up to date, before the
     cancellation is raised. A call that is still waiting for its turn has no effect.
