@@ -40,7 +40,7 @@ from flue_py.sync import OnThisThread, Way, parts_of
 from flue_py.system import in_full
 
 
-def without_pydantic_ai(extra: str, needed_for: str) -> MissingExtra:
+def without_pydantic_ai(extra: str, needed_for: str, *, oldest: str = "2.66") -> MissingExtra:
     """Return the error for a pydantic-ai that is missing or too old, with the versions that are there."""
     installed = {package.name: package.version for package in distributions()}
     names = [name for name in ("pydantic-ai-slim", "pydantic-ai-harness") if name in installed]
@@ -49,7 +49,7 @@ def without_pydantic_ai(extra: str, needed_for: str) -> MissingExtra:
     pair = " with ".join(f"{name} {installed[name]}" for name in names)
     command = " ".join(["pip install", f"'flue-py[{extra}]'", *names[1:]])
     return MissingExtra(
-        extra, needed_for, detail=f"{needed_for} needs pydantic-ai-slim 2.66 or newer, not {pair}: {command}"
+        extra, needed_for, detail=f"{needed_for} needs pydantic-ai-slim {oldest} or newer, not {pair}: {command}"
     )
 
 

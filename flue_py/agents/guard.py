@@ -364,18 +364,6 @@ class Sending:
         """The settings, None without any. Those of a conversation are loaded when they are first used."""
         return settings.TRIMMED if self._is_default else self._own
 
-    async def messages(self, session: Session, agent: str | None, **beside: Unpack[Beside]) -> list[JsonObject]:
-        """Return the messages that an agent is sent, as ours. The cost of `Session.request`, without settings less.
-
-        Signed reasoning that was produced under another system prompt or other tools, or behind other messages, is left
-        out.
-        """
-        settings, agent = self.settings, agent or None
-        if settings is None:
-            return await _whole(session, **beside)
-        gathered = await self._of_turn(session, settings, agent, beside.get("leaf", STORED))
-        return (await session.request(agent=agent, settings=settings, gathered=gathered, **beside)).messages
-
     async def ask(
         self,
         session: Session,
@@ -447,28 +435,25 @@ class Sending:
                 yield attempt.request
 
     async def is_whole(self, session: Session, agent: str | None, **beside: Unpack[Beside]) -> bool:
-        """Return whether an agent is sent the context as it is.
-
-        The cost of `messages`, and nothing without settings.
-        """
-        if self.settings is None:
-            return True
-        # Nobody answers this request: the session still builds on the same leaf.
-        beside["leaf"] = (await handle.stored_row(session)).leaf_id
-        return await self.messages(session, agent, **beside) == await _whole(session, **beside)
+        """Return whether an agent is sent the context as it is. The cost of a request, and nothing without settings."""
+        request, beside["leaf"] = await self._unanswered(session, agent, None, **beside)
+        return request is None or request.messages == await _whole(session, **beside)
 
     async def freed(self, session: Session, agent: str | None, model: str | None) -> float:
-        """Return which share of the context, 0 to 1, the settings leave out of a request.
+        """Return which share of the context, 0 to 1, the settings leave out of a request: as `is_whole`."""
+        request, _ = await self._unanswered(session, agent, model)
+        return 0 if request is None else request.report.tokens_freed / max(1, request.report.tokens_before)
 
-        The cost of `messages`, and nothing without settings.
-        """
+    async def _unanswered(
+        self, session: Session, agent: str | None, model: str | None, **beside: Unpack[Beside]
+    ) -> tuple[ContextRequest | None, str | None]:
+        """Return a request that nobody answers, None without settings, and the leaf it was made at."""
         settings, agent = self.settings, agent or None
         if settings is None:
-            return 0
-        leaf = (await handle.stored_row(session)).leaf_id
+            return None, None
+        leaf = beside["leaf"] = (await handle.stored_row(session)).leaf_id
         gathered = await self._of_turn(session, settings, agent, leaf)
-        sent = await session.request(leaf=leaf, agent=agent, settings=settings, gathered=gathered, model=model)
-        return sent.report.tokens_freed / max(1, sent.report.tokens_before)
+        return await session.request(agent=agent, settings=settings, gathered=gathered, model=model, **beside), leaf
 
     async def _of_turn(
         self, session: Session, settings: ContextSettings, agent: str | None, leaf: LeafChoice
@@ -568,7 +553,7 @@ class CompactionGuard:
         blocks: Iterable[Block] = (),
         stop_over_budget: bool = False,
     ) -> None:
-        _check_parts(store, session)
+        check_parts(store, session)
         self.store = store
         self._session = session
         self.model = None if model is None else model_of(model)
@@ -1094,10 +1079,11 @@ def _failed(answer: Entry) -> bool:
     return answer.fields.get("stopReason") in ("error", "aborted")
 
 
-def _check_parts(store: object, session: object) -> None:
+def check_parts(store: object, session: object, *, is_optional: bool = False) -> None:
+    """Raise `InvalidArgument` if these are not an open store and a session, or None where that ``is_optional``."""
     if not isinstance(store, Store):
-        raise InvalidArgument(f"store: {shown(store)} is not a store; flue_py.open gives one")
-    if not isinstance(session, Session):
+        raise InvalidArgument(f"store: {shown(store)} is not an open store; flue_py.open gives one")
+    if not isinstance(session, Session) and not (is_optional and session is None):
         raise InvalidArgument(f"session: {shown(session)} is not a session; a store opens one")
 
 

@@ -27,10 +27,11 @@ from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 try:
-    # Older versions of the framework do not have it.
-    from pydantic_ai.conversation_store import ConversationEntry
-except ImportError as error:
-    raise without_pydantic_ai("agents", "flue_py.agents") from error
+    from pydantic_ai.capabilities import AbstractCapability
+
+    AbstractCapability.get_wrapper_model  # noqa: B018 - older versions of the framework do not have it
+except (ImportError, AttributeError) as error:
+    raise without_pydantic_ai("agents", "flue_py.agents", oldest="2.62") from error
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -41,7 +42,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from flue_py.adapters.pydantic_ai.messages import ReadMessages, calls_of, dumped_messages, entries_of, groups_of
+from flue_py.adapters.pydantic_ai_messages import ReadMessages, calls_of, dumped_messages, entries_of, groups_of
 from flue_py.context.artifacts import OffloadSettings
 from flue_py.context.request import ContextRequest
 from flue_py.core.entries import Entry
@@ -341,7 +342,7 @@ class Journal:
 
     def _entries(self, messages: Sequence[ModelMessage]) -> list[NewEntry]:
         new_id = self._store.backend.new_entry_id
-        named = [ConversationEntry(id=new_id(), parent_id=None, message=message) for message in messages]
+        named = [(new_id(), message) for message in messages]
         return [entry for entries in entries_of(named, None, self._agent) for entry in entries]
 
     # -- what is stored -----------------------------------------------------------------------------------------------
@@ -350,14 +351,15 @@ class Journal:
         """Return the messages at the end that are not stored, each with what is missing of it. O(new messages)."""
         fresh: list[tuple[ModelMessage, ModelMessage]] = []
         for message in reversed(messages):
+            is_mark = not message.parts and message.state == "interrupted"
             if isinstance(message, ModelResponse):
                 if id(message.parts) in self._stored:
                     break
-                fresh.append((message, message))
+                if not is_mark or message.usage.has_values():
+                    fresh.append((message, message))
                 continue
             beside = {id(content) for content in self._round.values() if content is not None}
             parts = [part for part in message.parts if not self._is_stored(part, beside)]
-            is_mark = not message.parts and message.state == "interrupted"
             if id(message) not in self._stored and not is_mark and (parts or not message.parts):
                 fresh.append((message, replace(message, parts=parts)))
             if len(parts) < len(message.parts) or id(message) in self._stored:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 # The first import names the extra if the framework is missing.
 from flue_py.agents.journal import MOST_CHARACTERS, UNSAVED, Journal, ToolCall, leased
 
 # isort: split
 from msgspec import structs
-from pydantic_ai import CallToolsNode, UserPromptNode
+from pydantic_ai import CallToolsNode, UserPromptNode, exceptions
 from pydantic_ai.capabilities import (
     AbstractCapability,
     AgentNode,
@@ -25,18 +25,6 @@ from pydantic_ai.capabilities import (
     WrapModelRequestHandler,
     WrapRunHandler,
     WrapToolExecuteHandler,
-)
-from pydantic_ai.exceptions import (
-    ApprovalRequired,
-    CallDeferred,
-    ModelAPIError,
-    ModelConnectionError,
-    ModelContextWindowExceededError,
-    ModelHTTPError,
-    RetryModelRequest,
-    ToolFailed,
-    ToolFailedError,
-    ToolRetryError,
 )
 from pydantic_ai.messages import (
     ModelMessage,
@@ -50,11 +38,12 @@ from pydantic_ai.messages import (
     UserPromptPart,
     repair_messages,
 )
+from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.tools import DeferredToolRequests, RunContext, ToolDefinition, ToolDenied
 
 from flue_py.adapters.common import key_of, metadata_of
-from flue_py.adapters.pydantic_ai import session_of
-from flue_py.agents.guard import CompactionGuard
+from flue_py.adapters.pydantic_ai_messages import session_of
+from flue_py.agents.guard import CompactionGuard, check_parts
 from flue_py.context.artifacts import OffloadSettings
 from flue_py.context.overflows import overflow_of
 from flue_py.context.request import ContextRequest
@@ -68,8 +57,10 @@ from flue_py.sessions.write import checked_offload
 
 if TYPE_CHECKING:
     from pydantic_ai.agent import AgentRunResult
-    from pydantic_ai.messages import ModelMessage
-    from pydantic_ai.models import ModelRequestContext
+    from pydantic_ai.models import Model, ModelRequestContext, StreamedResponse
+
+REPEATS = hasattr(exceptions, "RetryModelRequest")
+"""Whether this version of the framework makes a request once more if asked to, as 2.64 and newer ones do."""
 
 MAY_REPEAT = "may_repeat"
 """The field of a tool's metadata that says that it may be called again with the same arguments."""
@@ -86,6 +77,7 @@ MAY_HAVE_RUN = (
 )
 """The result of a call that may have run and must not be repeated, as the model reads it."""
 
+Answer = TypeVar("Answer")
 Prompt: TypeAlias = "str | Sequence[UserContent] | None"
 
 
@@ -129,10 +121,7 @@ class Recorded(AbstractCapability[Any]):
         error, the next commit that succeeds catches up, and the end of the run waits for one; a process that takes over
         does not know which tools ran meanwhile. Raises `InvalidArgument`.
         """
-        if not isinstance(store, Store):
-            raise InvalidArgument(f"store: {shown(store)} is not an open store; flue_py.open gives one")
-        if session is not None and not isinstance(session, Session):
-            raise InvalidArgument(f"session: {shown(session)} is not a session; a store opens one")
+        check_parts(store, session, is_optional=True)
         self._store = store
         self._session = session
         self._agent = agent
@@ -143,8 +132,7 @@ class Recorded(AbstractCapability[Any]):
         self._files = files
         self._on_unsaved = on_unsaved
         self._offload = None if offload is None else checked_offload(offload)
-        self._journal: Journal | None = None
-        self._requests: Requests | None = None
+        self._requests_of_run: Requests | None = None
         self._messages: list[ModelMessage] = []
         self._prompt: Prompt = None
 
@@ -154,10 +142,14 @@ class Recorded(AbstractCapability[Any]):
         return self._of_run.session
 
     @property
-    def _of_run(self) -> Journal:
-        if self._journal is None:
+    def _requests(self) -> Requests:
+        if self._requests_of_run is None:
             raise InvalidArgument("this capability is not part of a run; the run has a copy of its own")
-        return self._journal
+        return self._requests_of_run
+
+    @property
+    def _of_run(self) -> Journal:
+        return self._requests.journal
 
     # -- a run ------------------------------------------------------------------------------------------------------
 
@@ -207,28 +199,24 @@ class Recorded(AbstractCapability[Any]):
         if self._session is None and conversation_id == run_id:
             task = await task_session(self._store, run_id, agent)
         session = self._session or task or await self._session_of(conversation_id)
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(leased(self._store, session))
-            outputs: list[object] = []
-            if task is not None:
-                await stack.enter_async_context(ended(self._store, task, outputs))
-            if self._files is not None:
-                await session.files.checkpoint(root=self._files)
-            self._journal = Journal(
-                self._store, session, agent, run_id, conversation_id, self._offload, self._on_unsaved
-            )
-            self._requests = Requests(self._plan, self._store, self._journal, agent)
+        async with leased(self._store, session):
+            journal = Journal(self._store, session, agent, run_id, conversation_id, self._offload, self._on_unsaved)
+            self._requests_of_run = Requests(self._plan, self._store, journal, agent)
             try:
+                if self._files is not None:
+                    await session.files.checkpoint(root=self._files)
                 result: AgentRunResult[Any] = await handler()
+                await journal.add(result.all_messages())
+                await journal.settle(self._plan.sleep)
             except BaseException as error:
                 try:
-                    await self._journal.add(self._messages)
+                    await journal.add(self._messages)
+                    await _end(self._store, task, "failed", f"{type(error).__name__}: {error}")
                 except FlueError as failure:
                     error.add_note(f"the end of the run is not stored: {failure}")
                 raise
-            await self._journal.add(result.all_messages())
-            await self._journal.settle(self._plan.sleep)
-            outputs.append(result.output)
+            if not isinstance(result.output, DeferredToolRequests):
+                await _end(self._store, task, "done", str(result.output))
         return result
 
     # -- nodes ------------------------------------------------------------------------------------------------------
@@ -288,7 +276,6 @@ class Recorded(AbstractCapability[Any]):
         """
         self._messages = ctx.messages
         await self._of_run.add(ctx.messages)
-        assert self._requests is not None
         try:
             await self._requests.begin()
             return await self._answered(request_context, handler)
@@ -309,7 +296,7 @@ class Recorded(AbstractCapability[Any]):
                 try:
                     response = await handler(request_context)
                 except BaseException as error:
-                    if not (isinstance(error, ModelHTTPError) and error.status_code < 500):
+                    if not (isinstance(error, exceptions.ModelHTTPError) and error.status_code < 500):
                         # It may have been paid for, whatever became of its answer.
                         budgeted.made()
                     raise
@@ -328,25 +315,40 @@ class Recorded(AbstractCapability[Any]):
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Return the request of an attempt with the messages that the session has for it."""
-        assert self._requests is not None
-        return replace(request_context, messages=self._requests.of_attempt(request_context.messages))
+        return replace(request_context, messages=self.of_attempt(request_context.messages))
+
+    if not REPEATS:
+        before_model_request = prepare_model_request
+
+    def get_wrapper_model(self, model: Model) -> Model | None:
+        """Return the model that makes requests once more, where the framework does not."""
+        return None if REPEATS else Attempts(model, self)
+
+    def of_attempt(self, messages: list[ModelMessage]) -> list[ModelMessage]:
+        """Return the messages that an attempt sends, by default those of the framework."""
+        return messages if self._requests.messages is None else [*self._requests.messages]
 
     async def on_model_request_error(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, error: Exception
     ) -> ModelResponse:
-        """Commit that a request failed, and have it made once more, with less if it was too large.
+        """Have a request that failed made once more, where the framework does that. Raises as `meet` otherwise."""
+        if not REPEATS:
+            raise error
+        await self.meet(error)
+        raise exceptions.RetryModelRequest from error
 
-        Raises the error otherwise, and `ContextOverflow` if nothing helps against that.
+    async def meet(self, error: Exception) -> None:
+        """Commit that a request failed, and make it ready for another attempt, with less if it was too large.
+
+        Raises the error if there is to be none, and `ContextOverflow` if nothing helps against that.
         """
-        assert self._requests is not None
         try:
             await self._of_run.note_failure(error)
         except FlueError as failure:
             error.add_note(f"that is not stored: {failure}")
             raise error from failure
-        if await self._requests.is_to_repeat(error):
-            raise RetryModelRequest from error
-        raise error
+        if not await self._requests.is_to_repeat(error):
+            raise error
 
     async def wrap_tool_execute(
         self,
@@ -368,23 +370,26 @@ class Recorded(AbstractCapability[Any]):
             text = f"The call failed: {begun.error}" if begun.state == "failed" else MAY_HAVE_RUN
             await journal.end(row, [_failed(call, text)])
             await end_lost(self._store, journal.session, call.tool_call_id)
-            raise ToolFailed(text)
+            raise exceptions.ToolFailed(text)
         await journal.begin(ctx.messages, row)
         try:
             paths = _paths_of(tool_def, args)
             if paths:
                 await journal.edit(paths, self._files)
-            with inside(OpenCall(self._store, journal.session, call.tool_call_id, ctx.messages)):
+            open_before = _OPEN.set(OpenCall(self._store, journal.session, call.tool_call_id, ctx.messages))
+            try:
                 result: object = await handler(args)
+            finally:
+                _OPEN.reset(open_before)
             if paths:
                 await journal.edit(paths, self._files, is_over=True)
             parts, tools = _parts_of(call, result)
             await journal.end(structs.replace(row, state="done", tools=tools), parts)
-        except (CallDeferred, ApprovalRequired):
+        except (exceptions.CallDeferred, exceptions.ApprovalRequired):
             await journal.end(structs.replace(row, state="deferred"))
             raise
-        except (ToolRetryError, ToolFailedError) as error:
-            part = error.tool_retry if isinstance(error, ToolRetryError) else error.tool_failed
+        except (exceptions.ToolRetryError, exceptions.ToolFailedError) as error:
+            part = error.tool_retry if isinstance(error, exceptions.ToolRetryError) else error.tool_failed
             await journal.end(structs.replace(row, state="done"), [part])
             raise
         except Exception as error:
@@ -429,9 +434,9 @@ def _result_again(parts: Sequence[ModelRequestPart], tools: Sequence[str]) -> ob
     """Return a stored result as a tool returns it. Raises the framework's errors for one that was none."""
     part = next(part for part in parts if isinstance(part, ToolReturnPart))
     if part.outcome == "retried":
-        raise ToolRetryError(part)
+        raise exceptions.ToolRetryError(part)
     if part.outcome == "failed":
-        raise ToolFailedError(part)
+        raise exceptions.ToolFailedError(part)
     if part.outcome == "denied":
         return ToolDenied(str(part.content))
     content = next((part.content for part in parts if isinstance(part, UserPromptPart)), None)
@@ -463,7 +468,7 @@ class Requests:
 
     def __init__(self, plan: RequestPlan, store: Store, journal: Journal, agent: str | None) -> None:
         self._plan = plan
-        self._journal = journal
+        self.journal = journal
         self._agent = agent or ""
         if plan.guard is not None:
             self._guard = plan.guard(journal.session)
@@ -472,19 +477,20 @@ class Requests:
             self._guard = CompactionGuard(store, journal.session, mode="intent", context=plan.settings)
         self._is_guarded = plan.guard is not None or plan.settings is not None
         self._requests: AsyncGenerator[ContextRequest | None, None] | None = None
-        self._messages: list[ModelMessage] | None = None
+        self.messages: list[ModelMessage] | None = None
+        """What an attempt sends, None for the messages of the framework."""
         self._retries = 0
 
     async def begin(self) -> None:
         """Begin with the request of a step: the guard compacts first, if that is due. Raises as its `requests`."""
-        self._retries, self._messages = 0, None
+        self._retries, self.messages = 0, None
         # What could not be stored is in the framework's own messages alone.
-        if not self._is_guarded or self._journal.is_behind:
+        if not self._is_guarded or self.journal.is_behind:
             return
         try:
-            self._messages = await self._journal.sent(await anext(await self._opened()))
+            self.messages = await self.journal.sent(await anext(await self._opened()))
         except UNSAVED as error:
-            if not self._journal.goes_on(error):
+            if not self.journal.goes_on(error):
                 raise
             await self.end()
 
@@ -498,10 +504,6 @@ class Requests:
         self._requests = await self._guard.requests(self._agent)
         return self._requests
 
-    def of_attempt(self, messages: list[ModelMessage]) -> list[ModelMessage]:
-        """Return the messages that an attempt sends, by default those of the framework."""
-        return messages if self._messages is None else [*self._messages]
-
     async def is_to_repeat(self, error: Exception) -> bool:
         """Return whether a request that failed is made once more; wait or make room before that.
 
@@ -512,7 +514,7 @@ class Requests:
         overflow = _overflow_of(error)
         if overflow is None:
             return await self._waits_for(error)
-        if not self._plan.recovers or self._journal.is_behind:
+        if not self._plan.recovers or self.journal.is_behind:
             return False
         requests = self._requests
         if requests is None:
@@ -520,28 +522,61 @@ class Requests:
             self._is_guarded = True
             requests = await self._opened()
             await anext(requests)
-        self._messages = await self._journal.sent(await requests.athrow(overflow))
+        self.messages = await self.journal.sent(await requests.athrow(overflow))
         return True
 
     async def _waits_for(self, error: Exception) -> bool:
         if not is_transient(error) or self._retries >= len(self._plan.retry_seconds):
             return False
         self._retries += 1
-        wished = error.retry_after if isinstance(error, ModelAPIError) else None
+        wished = error.retry_after if isinstance(error, exceptions.ModelAPIError) else None
         await self._plan.sleep(max(self._plan.retry_seconds[self._retries - 1], wished or 0))
         return True
 
 
+class Attempts(WrapperModel):
+    """A model of a run for versions of the framework that do not make a request once more by themselves."""
+
+    def __init__(self, wrapped: Model, recorded: Recorded) -> None:
+        super().__init__(wrapped)
+        self._recorded = recorded
+
+    async def request(self, messages: list[ModelMessage], *settings: Any) -> ModelResponse:  # noqa: ANN401 - passed on
+        """Return the answer to the last attempt. Raises its error."""
+        return await self._last(lambda sent: self.wrapped.request(sent, *settings), messages)
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        *settings: Any,  # noqa: ANN401 - passed on
+    ) -> AsyncGenerator[StreamedResponse]:
+        """Open the stream of the last attempt. Raises its error."""
+        async with AsyncExitStack() as stack:
+            attempt = self.wrapped.request_stream
+            yield await self._last(lambda sent: stack.enter_async_context(attempt(sent, *settings)), messages)
+
+    async def _last(
+        self, attempt: Callable[[list[ModelMessage]], Awaitable[Answer]], messages: list[ModelMessage]
+    ) -> Answer:
+        while True:
+            try:
+                return await attempt(messages)
+            except Exception as error:  # noqa: BLE001 - clients raise anything
+                await self._recorded.meet(error)
+            messages = self._recorded.of_attempt(messages)
+
+
 def is_transient(error: Exception) -> bool:
     """Return whether the same request may be answered a little later."""
-    if isinstance(error, ModelHTTPError):
+    if isinstance(error, exceptions.ModelHTTPError):
         return error.status_code in _TRANSIENT or error.status_code >= 500
-    return isinstance(error, (ModelConnectionError, ConnectionError, TimeoutError))
+    return isinstance(error, (exceptions.ModelConnectionError, ConnectionError, TimeoutError))
 
 
 def _overflow_of(error: Exception) -> ContextOverflow | None:
     overflow = overflow_of(error)
-    if overflow is None and isinstance(error, ModelContextWindowExceededError):
+    if overflow is None and isinstance(error, exceptions.ModelContextWindowExceededError):
         overflow = ContextOverflow(str(error))
     if overflow is not None and overflow is not error:
         overflow.__cause__ = error
@@ -582,16 +617,6 @@ class OpenCall:
 _OPEN: ContextVar[OpenCall | None] = ContextVar("_OPEN", default=None)
 
 
-@contextmanager
-def inside(call: OpenCall) -> Iterator[None]:
-    """Have runs in this block be tasks of a call."""
-    token = _OPEN.set(call)
-    try:
-        yield
-    finally:
-        _OPEN.reset(token)
-
-
 def open_call(store: Store) -> OpenCall | None:
     """Return the call that this task is part of, if its session is in the same store."""
     call = _OPEN.get()
@@ -609,26 +634,14 @@ async def task_session(store: Store, run_id: str, agent: str | None) -> Session 
     return await call.session.tasks.create(task_id=run_id.removeprefix(f"{call.session.id}/"), title=agent)
 
 
-@asynccontextmanager
-async def ended(store: Store, session: Session, outputs: Sequence[object]) -> AsyncIterator[None]:
-    """Note how the task ends that the block does: done with the last output, or failed with its error."""
-    try:
-        yield
-    except BaseException as error:
-        with suppress(FlueError):
-            await _end(store, session, "failed", f"{type(error).__name__}: {error}")
-        raise
-    if not isinstance(outputs[-1], DeferredToolRequests):
-        await _end(store, session, "done", str(outputs[-1]))
-
-
 async def end_lost(store: Store, session: Session, call_id: str) -> None:
     """Note that the tasks of a call have failed whose process ended, and which nobody goes on with. O(tasks)."""
     for link in await session.tasks.links():
         task = await store.get_session(link.child_id)
-        if link.status == "running" and link.task_id.startswith(f"{call_id}/") and task is not None:
+        if link.status == "running" and link.task_id.startswith(f"{call_id}/"):
             await _end(store, task, "failed", "its process ended, and its call is not made again")
 
 
-async def _end(store: Store, session: Session, status: TaskEnd, summary: str) -> None:
-    await store.backend.waiting.finish(session.tasks.end(status, summary=summary[:MOST_CHARACTERS]))
+async def _end(store: Store, task: Session | None, status: TaskEnd, summary: str) -> None:
+    if task is not None:
+        await store.backend.waiting.finish(task.tasks.end(status, summary=summary[:MOST_CHARACTERS]))

@@ -27,7 +27,7 @@ from pydantic_ai import Agent
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.models import Model, infer_model
 
-from flue_py.adapters.pydantic_ai.messages import extra_of
+from flue_py.adapters.pydantic_ai_messages import extra_of
 from flue_py.agents.config import AgentConfig, Contract, RunConfig, State, functions
 from flue_py.agents.defaults import RUN_OFFLOAD, guard_of, note_event, tell_answer
 from flue_py.compaction.modes import Contract as ContractCheck

@@ -15,22 +15,26 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal, localcontext
 from functools import cache, partial
-from importlib.util import find_spec
 from itertools import takewhile
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
+# The first import names the extra if the framework is missing.
+from flue_py.agents import journal, recorded
+
+# isort: split
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from flue_py import errors
+from flue_py.adapters import pydantic_ai_messages as adapter
 from flue_py.adapters.common import key_of, restored_object, storable
+from flue_py.agents.guard import check_parts
 from flue_py.core.entries import Entry, NewEntry, artifact_ids, new_artifact
 from flue_py.core.erasure import REDACTED
 from flue_py.core.json import JsonObject, replace_lone_surrogates
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.sessions import HARNESS, Scalar, SessionInfo
-from flue_py.lazy import lazy_module
 from flue_py.sessions.handle import listed_sessions, whole_list
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -43,18 +47,6 @@ try:
 except ImportError as error:
     needs = "flue_py.agents.stores needs pydantic-ai-harness: pip install 'flue-py[agents]' pydantic-ai-harness"
     raise errors.MissingExtra("agents", "flue_py.agents.stores", detail=needs) from error
-
-if TYPE_CHECKING:
-    from flue_py.adapters import pydantic_ai as conversations
-    from flue_py.adapters.pydantic_ai import messages as adapter
-    from flue_py.agents import journal, recorded
-else:
-    conversations = lazy_module("flue_py.adapters.pydantic_ai")
-    adapter = lazy_module("flue_py.adapters.pydantic_ai.messages")
-    journal, recorded = lazy_module("flue_py.agents.journal"), lazy_module("flue_py.agents.recorded")
-
-RECORDS = find_spec("pydantic_ai.conversation_store") is not None
-"""Whether this version of the framework has runs that are recorded."""
 
 EVENT, EFFECT, SNAPSHOT = "pydantic_ai.step_event", "pydantic_ai.tool_effect", "pydantic_ai.snapshot"
 SPENT, MEDIA = "pydantic_ai.spent", "pydantic_ai.media"
@@ -100,8 +92,9 @@ class HarnessStore:
 
     def __init__(self, store: Store, session: Session | None = None) -> None:
         """Use an open store, with the session of all runs if `Recorded` has one. Raises `InvalidArgument`."""
-        self._store = _given(store, Store, "store")
-        self._session = None if session is None else _given(session, Session, "session")
+        check_parts(store, session, is_optional=True)
+        self._store = store
+        self._session = session
         self._last: dict[str, tuple[str, list[JsonObject]]] = {}
         """The id and the messages of the snapshot that was saved last beside no recorded session, by run session."""
 
@@ -136,7 +129,7 @@ class HarnessStore:
         key = _run_key(run_id)
         if (run := await self._opened(key)) is not None:
             return run
-        call = recorded.open_call(self._store) if RECORDS else None
+        call = recorded.open_call(self._store)
         parent = await self._recorded(conversation_id) or (None if call is None else call.session)
         with suppress(errors.SessionExists):
             async with self._store.atomic() as batch:
@@ -161,9 +154,7 @@ class HarnessStore:
         """Return the session in which the runs of a conversation are recorded, as it is now; None if there is none."""
         if self._session is not None:
             return await self._store.get_session(self._session.id)
-        if conversation_id is None or not RECORDS:
-            return None
-        return await conversations.session_of(self._store, conversation_id)
+        return None if conversation_id is None else await adapter.session_of(self._store, conversation_id)
 
     async def _add(self, run: Session, kind: str, fields: JsonObject, key: str | None = None) -> str | None:
         """Append an entry to a run and return its id; None if there is one of this key."""
@@ -432,7 +423,8 @@ class SessionHistory:
 
         Raises `InvalidArgument`.
         """
-        self._store = _given(store, Store, "store")
+        check_parts(store, None, is_optional=True)
+        self._store = store
 
     async def list_runs(self) -> list[RunRecord]:
         """Return the sessions as runs, in the order in which they were made. O(sessions).
@@ -465,12 +457,6 @@ async def _listed(store: Store, metadata: Mapping[str, Scalar] | None = None) ->
     pages = partial(store.list_sessions, scope=store.scope or "", order_by="created", descending=False, limit=_PAGE)
     async with aclosing(listed_sessions(partial(pages, metadata=metadata))) as infos:
         return [info async for info in infos]
-
-
-def _given(value: Value, kind: type[Value], name: str) -> Value:
-    if not isinstance(value, kind):
-        raise errors.InvalidArgument(f"{name}: {errors.shown(value)} is not an open {name}; flue_py.open gives a store")
-    return value
 
 
 def _run_key(run_id: str) -> str:

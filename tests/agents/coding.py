@@ -18,7 +18,7 @@ from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 
-from pydantic_ai import Agent
+from pydantic_ai import Agent, exceptions
 
 import flue_py
 from flue_py.agents import Recorded
@@ -105,7 +105,7 @@ async def run(folder: Path, model: str, url: str) -> str:
 
 
 POINTS = (
-    ("Recorded._answered", 10),
+    ("Recorded._answered" if hasattr(exceptions, "RetryModelRequest") else "Attempts._last", 10),
     ("SqliteRunner._submit", 15),
     ("OnLoop.finish", 6),
     ("Journal._commit_new", 3),

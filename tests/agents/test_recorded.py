@@ -15,7 +15,7 @@ import pytest
 
 from tests.adapters.needed import needs
 
-needs("agents", "pydantic_ai.conversation_store")
+needs("agents", "pydantic_ai")
 
 from pydantic import BaseModel
 from pydantic_ai import Agent, CallToolsNode, ModelRetry, ToolReturn
@@ -26,7 +26,6 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunCont
 from pydantic_ai.usage import RequestUsage
 
 import flue_py
-from flue_py.adapters.pydantic_ai import FlueConversationStore
 from flue_py.agents import Recorded, tool_calls
 from flue_py.agents.journal import LEASE
 from flue_py.agents.recorded import MAY_HAVE_RUN
@@ -119,6 +118,9 @@ async def test_a_conversation_goes_on_where_it_was_with_the_same_messages_and_on
         [row] = (await store.usage(session, group_by=("purpose", "agent"))).rows
         assert (row.group, row.calls, row.input, row.output) == ({"purpose": "turn", "agent": "clerk"}, 3, 30, 3)
         assert (await store.verify()).problems == []
+    needs("pydantic-ai", "pydantic_ai.conversation_store")
+    from flue_py.adapters.pydantic_ai import FlueConversationStore
+
     async with FlueConversationStore.open(tmp_path / "a.db") as conversations:
         loaded = await conversations.load("support-42")
         assert loaded is not None
@@ -349,9 +351,7 @@ async def test_streamed_runs_are_stored_as_well_and_an_answer_that_breaks_is_kep
                 assert name == "broken"
             session = await store.open_session(name)
             path = await session.get_active_path()
-            assert [entry.role or entry.kind for entry in path][-4:] == [
-                "assistant", "agents.tool_call", "toolResult", "assistant",
-            ]  # fmt: skip
+            assert (await kinds(session))[-4:] == ["assistant", "agents.tool_call", "toolResult", "assistant"]
             assert path[-1].fields.get("stopReason") == ("aborted" if breaks else None)
         breaks = False
         async with agent.iter(conversation_id="broken") as run:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.adapters.needed import needs
 
-needs("agents", "pydantic_ai.conversation_store")
+needs("agents", "pydantic_ai")
 
 from pydantic_ai.messages import BinaryContent, ModelMessage, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel

@@ -12,7 +12,7 @@ import pytest
 
 from tests.adapters.needed import is_required, needs
 
-needs("agents", "pydantic_ai.conversation_store", "prompt_toolkit", "openai")
+needs("agents", "pydantic_ai", "prompt_toolkit", "openai")
 
 import flue_py.sync
 from tests.models.servers import KEY, Answer, chunks, completion, provider

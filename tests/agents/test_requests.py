@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from tests.adapters.needed import needs
 
-needs("agents", "pydantic_ai.conversation_store")
+needs("agents", "pydantic_ai")
 
 from pydantic_ai import Agent
 from pydantic_ai.exceptions import ModelHTTPError
@@ -21,7 +23,7 @@ from pydantic_ai.tools import Tool
 from pydantic_ai.usage import RequestUsage
 
 import flue_py
-from flue_py.adapters.pydantic_ai import messages
+from flue_py.adapters import pydantic_ai_messages as messages
 from flue_py.agents import Recorded
 from flue_py.agents.guard import CompactionGuard
 from flue_py.agents.journal import Journal
@@ -51,8 +53,11 @@ class Answers:
         parts = [TextPart(answer)] if isinstance(answer, str) else answer
         return ModelResponse(parts=parts, usage=RequestUsage(input_tokens=10, output_tokens=1))
 
+    async def stream(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        yield texts([self(messages, info)])[0]
+
     def agent(self, *tools: Any, recorded: Recorded, **options: Any) -> Agent[None, str]:
-        model = FunctionModel(self, model_name="script")
+        model = FunctionModel(self, stream_function=self.stream, model_name="script")
         return Agent(model, tools=tools, capabilities=[recorded], **options)
 
 
@@ -69,7 +74,10 @@ def look() -> str:
     return "word " * 2_000
 
 
-async def test_a_request_that_may_pass_is_made_again_after_2_and_4_seconds_and_no_other_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("watched", [None, AsyncMock()])
+async def test_a_request_that_may_pass_is_made_again_after_2_and_4_seconds_and_no_other_is(
+    watched: Any, tmp_path: Path
+) -> None:
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -84,7 +92,8 @@ async def test_a_request_that_may_pass_is_made_again_after_2_and_4_seconds_and_n
         ):
             waits.clear()
             answers = Answers(*[error] * tries, "Yes.")
-            run = answers.agent(recorded=Recorded(store, sleep=sleep)).run("Well?", conversation_id=f"{error}")
+            agent = answers.agent(recorded=Recorded(store, sleep=sleep))
+            run = agent.run("Well?", conversation_id=f"{error}", event_stream_handler=watched)
             if tries > len(waited):
                 with pytest.raises(ModelHTTPError):
                     await run
@@ -224,8 +233,7 @@ async def test_a_run_inside_a_tool_is_a_task_which_goes_on_when_its_call_is_made
         session = await store.open_session("c")
         assert [link.status for link in await session.tasks.links()] == ["failed"]
         is_lost = False
-        result = await outer("Done.").run("Go.", conversation_id="c", run_id="r")
-        assert result.output == "Done."
+        assert (await outer("Done.").run("Go.", conversation_id="c", run_id="r")).output == "Done."
         [link] = await session.tasks.links()
         assert (link.status, link.summary) == ("done", "Found.")
         task = await store.get_session(link.child_id)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.adapters.needed import needs
 
-needs("agents", "pydantic_ai.conversation_store")
+needs("agents", "pydantic_ai")
 
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
@@ -205,9 +205,7 @@ async def test_a_run_goes_on_with_the_agent_that_was_next_also_with_another_conf
         models = Models("two", "three")
         report = await go(store, session, team("C", "B", "A", **most(3)), models)
         assert (report.outcome, report.turns) == ("complete", 3)
-        assert [(name, sent[-1]) for name, sent in models.sent] == [
-            ("b", "Also this."), ("a", "It is your turn, A.")
-        ]  # fmt: skip
+        assert [(name, sent[-1]) for name, sent in models.sent] == [("b", "Also this."), ("a", "It is your turn, A.")]
         # The turns count over all compactions.
         await session.compact(mode="window", settings=flue_py.compaction.settings.WHOLE)
         await say(session, "More.")

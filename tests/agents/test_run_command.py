@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from tests.adapters.needed import needs
 
-needs("agents", "pydantic_ai.conversation_store", "openai")
+needs("agents", "pydantic_ai", "openai")
 
 import flue_py
 from flue_py.agents.journal import leased

@@ -26,14 +26,10 @@ from pydantic_ai_harness.tool_output_limits import Band, Spill, ToolOutputLimits
 from pydantic_core import to_jsonable_python
 
 import flue_py
-from flue_py.agents.stores import RECORDS, HarnessStore, SessionHistory
+from flue_py.agents import Recorded
+from flue_py.agents.stores import HarnessStore, SessionHistory
 from flue_py.errors import CorruptStore, InvalidArgument, SessionExists
 from tests.tables import inputs
-
-if RECORDS:
-    from flue_py.agents import Recorded
-
-of_recorded = pytest.mark.skipif(not RECORDS, reason="this pydantic-ai records no runs")
 
 
 class Lost(BaseException):
@@ -98,7 +94,7 @@ def untimed(value: Any) -> Any:
     return value
 
 
-@inputs("is_recorded", [False, True][: 1 + RECORDS])
+@inputs("is_recorded", [False, True])
 async def test_steps_come_back_as_they_were_and_no_message_is_stored_twice(tmp_path: Path, is_recorded: bool) -> None:
     async with flue_py.open(tmp_path / "a.db") as store:
         kept = Noting(store)
@@ -161,7 +157,6 @@ async def test_what_was_redacted_or_damaged_and_sessions_of_somebody_else_are_na
             await ours.put(b"x")
 
 
-@of_recorded
 async def test_a_run_that_was_killed_goes_on_elsewhere_and_goes_with_its_conversation(tmp_path: Path) -> None:
     async with flue_py.open(tmp_path / "a.db") as store:
         ours = HarnessStore(store)
@@ -200,7 +195,6 @@ async def test_a_run_that_was_killed_goes_on_elsewhere_and_goes_with_its_convers
         assert await store.get_session(fork.id) is not None
 
 
-@of_recorded
 async def test_a_search_reads_recorded_conversations_also_what_was_compacted_and_no_other_session(
     tmp_path: Path,
 ) -> None:
@@ -257,7 +251,6 @@ async def test_spending_is_refused_at_its_limit_in_any_process_and_counted_once(
         assert await theirs.get_many(["k", "l"]) == {name: sums[name] for name in ("k", "l")}
 
 
-@of_recorded
 async def test_a_long_result_is_put_aside_beside_the_conversation_and_read_back(tmp_path: Path) -> None:
     async with flue_py.open(tmp_path / "a.db") as store:
         ours = HarnessStore(store)

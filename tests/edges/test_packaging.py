@@ -123,6 +123,7 @@ NEEDED_BY = {
         ("adapters/openai_agents", {"openai-agents"}),
         ("adapters/opentelemetry.py", {"opentelemetry"}),
         ("adapters/pydantic_ai", {"pydantic-ai"}),
+        ("adapters/pydantic_ai_messages.py", {"pydantic-ai"}),
     ],
 )
 def test_a_room_imports_what_its_extra_brings(place: str, extras: set[str]) -> None:

@@ -33,7 +33,7 @@ from pydantic_ai.conversation_store import (
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
 
 from flue_py.adapters.common import Access, Target, is_plain, key_of, metadata_of
-from flue_py.adapters.pydantic_ai.messages import (
+from flue_py.adapters.pydantic_ai_messages import (
     FIELD,
     Current,
     Group,
@@ -50,6 +50,7 @@ from flue_py.adapters.pydantic_ai.messages import (
     metadata_with,
     record_of,
     scope_of,
+    session_of,
     state_of,
 )
 from flue_py.core.entries import Entry, NewEntry
@@ -88,16 +89,6 @@ _PAGE = 200
 _SPARE = 4
 _NOTHING = ModelRequest(parts=[])
 _STATE = attrgetter("session_key", "id", "revision", "leaf_id")
-
-
-async def session_of(store: Store, conversation_id: str) -> Session | None:
-    """Return the session of a conversation: the one with that id, else the one with that key in no scope."""
-    key = key_of(conversation_id)
-    session = await store.get_session(key) if key else None
-    if session is not None:
-        return session
-    info = await store.backend.get_session_by_key(key, store.scope or "")
-    return None if info is None else await store.get_session(info.id)
 
 
 async def current_of(store: Store, conversation_id: str, seen: Current | None = None) -> Current | None:
@@ -363,7 +354,9 @@ async def write(
 def _chains(new: Sequence[ConversationEntry], state: JsonObject | None) -> Iterator[_Chain]:
     chain: _Chain | None = None
     before: str | None = None
-    for entry, messages_entries in zip(new, entries_of(new, state), strict=True):
+    for entry, messages_entries in zip(
+        new, entries_of([(entry.id, entry.message) for entry in new], state), strict=True
+    ):
         if chain is not None and entry.parent_id == before:
             chain.entries.extend(messages_entries)
         else:

@@ -27,7 +27,7 @@ from pydantic_ai.usage import RequestUsage
 
 import flue_py
 from flue_py.adapters.pydantic_ai import FlueConversationStore
-from flue_py.adapters.pydantic_ai.messages import repaired, repairs
+from flue_py.adapters.pydantic_ai_messages import repaired, repairs
 from flue_py.errors import InvalidArgument, InvalidEntry
 from tests.adapters.pydantic_ai.stores import PLACES, opened, turns
 from tests.checks import raises

@@ -15,7 +15,6 @@ from uuid import UUID
 from msgspec import structs
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_ai import messages, tools, usage
-from pydantic_ai.conversation_store import ConversationRecord
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
 from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.usage import RunUsage
@@ -31,13 +30,18 @@ from flue_py.core.kinds import MESSAGE, SHOWN_KINDS, SYSTEM
 from flue_py.core.sessions import SessionInfo, call_id
 from flue_py.core.usage import PaidCall, billed_by, ledger_name, read_call, read_reported, usage_json
 from flue_py.errors import CorruptStore, InvalidArgument, InvalidEntry, shown
+from flue_py.lazy import lazy_module
 from flue_py.providers.base import close_difference, fields_of, objects_in, restored, result_message
 from flue_py.providers.openai_responses import json_text
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 if TYPE_CHECKING:
-    from pydantic_ai.conversation_store import ConversationEntry
+    from pydantic_ai import conversation_store
+    from pydantic_ai.conversation_store import ConversationRecord
+else:
+    # Older versions of the framework do not have it, and record runs all the same.
+    conversation_store = lazy_module("pydantic_ai.conversation_store")
 
 
 # Usage of a response, and the calls paid for it
@@ -736,18 +740,18 @@ class Group(Frozen):
 
 
 def entries_of(
-    new: Sequence[ConversationEntry], state: JsonObject | None, agent: str | None = None
+    new: Sequence[tuple[str, ModelMessage]], state: JsonObject | None, agent: str | None = None
 ) -> list[list[NewEntry]]:
-    """Return the entries of each message, in order; the last of all has ``state`` beside it.
+    """Return the entries of each message, which comes with its id, in order; the last of all has ``state`` beside it.
 
     ``agent`` is the name of the answering agent. Raises `InvalidEntry` for a value that has no form in JSON. O(size).
     """
-    dumped = dumped_messages([entry.message for entry in new])
+    dumped = dumped_messages([message for _, message in new])
     read = _validated(dumped)
     last = len(new) - 1
     return [
-        _entries(entry, message, again, state if number == last else None, agent)
-        for number, (entry, message, again) in enumerate(zip(new, dumped, read, strict=True))
+        _entries(*named, message, again, state if number == last else None, agent)
+        for number, (named, message, again) in enumerate(zip(new, dumped, read, strict=True))
     ]
 
 
@@ -769,10 +773,10 @@ def _dumped_as_they_are(messages: Sequence[ModelMessage]) -> list[JsonObject]:
 
 
 def _entries(
-    entry: ConversationEntry, dumped: JsonObject, read: ModelMessage, state: JsonObject | None, agent: str | None
+    name: str, theirs: ModelMessage, dumped: JsonObject, read: ModelMessage, state: JsonObject | None, agent: str | None
 ) -> list[NewEntry]:
     messages, silent = said_in(dumped)
-    is_response = isinstance(entry.message, ModelResponse)
+    is_response = isinstance(theirs, ModelResponse)
     if is_response and agent is not None:
         messages[0].message["agentName"] = agent
     calls = calls_of(dumped) if is_response and dumped.get("failed_attempts") else []
@@ -790,12 +794,12 @@ def _entries(
     changes = close_difference(predicted, dumped)
     if changes:
         record["changes"] = changes
-    exact = repairs(entry.message, read)
+    exact = repairs(theirs, read)
     if exact:
         record["exact"] = exact
-    key = key_of(entry.id)
-    if key != entry.id:
-        record["id"] = entry.id
+    key = key_of(name)
+    if key != name:
+        record["id"] = name
     if state is not None:
         record["state"] = state
     extra: JsonObject = {FIELD: storable(record)}
@@ -1038,6 +1042,16 @@ def kept_in(info: SessionInfo) -> JsonObject | None:
     return None if stored is None else restored_object(stored)
 
 
+async def session_of(store: Store, conversation_id: str) -> Session | None:
+    """Return the session of a conversation: the one with that id, else the one with that key in no scope."""
+    key = key_of(conversation_id)
+    session = await store.get_session(key) if key else None
+    if session is not None:
+        return session
+    info = await store.backend.get_session_by_key(key, store.scope or "")
+    return None if info is None else await store.get_session(info.id)
+
+
 def conversation_of(info: SessionInfo) -> str:
     """Return the id of the conversation that a session is."""
     name = info.key if info.key is not None else info.id
@@ -1061,7 +1075,7 @@ def record_of(info: SessionInfo, leaf: Entry | None, fields: JsonObject | None) 
     state = (
         fields.get("state") if "state" in fields and fields.get("leaf") == info.leaf_id else (near or {}).get("state")
     )
-    record = ConversationRecord(
+    record = conversation_store.ConversationRecord(
         conversation_id=conversation_of(info),
         head_id=cast("str | None", (near or {}).get("id", info.leaf_id)),
         scope=cast("str | None", fields.get("scope", info.scope or None)),
