@@ -138,6 +138,7 @@ class Repl:
         self._instructions = ""
         self._pictures: list[BinaryContent] = []
         self._allowed: set[str] = set()
+        self._spoken: dict[str, Session] = {}
         self._focus: str | None = None
         self._work: asyncio.Task[object] | None = None
         self._use(model)
@@ -205,18 +206,20 @@ class Repl:
     async def end(self) -> None:
         """Have the model write memories of the turns since it last did, and note that the conversation ended.
 
+        It does so for each conversation in which this process has said something.
         `interrupt` leaves the memories out, as ``remembers`` does. Never raises a `FlueError`.
         """
         try:
-            if self.remembers and await self._interruptible(self._remember()) is None:
-                self._line("Interrupted.", "yellow")
-                await self._note("cancelled", "the memories")
+            for session in {**self._spoken, self.session.id: self.session}.values() if self.remembers else ():
+                if await self._interruptible(self._remember(session)) is None:
+                    self._line("Interrupted.", "yellow")
+                    await self._note("cancelled", "the memories")
+                    break
         except FlueError as error:
             self._line(f"Nothing was remembered: {error}", "yellow")
         await self._note("session_end", self._model.name)
 
-    async def _remember(self) -> bool:
-        session = self.session
+    async def _remember(self, session: Session) -> bool:
         await session.refresh()
         path, last = await session.get_active_path(), session.metadata.get(REMEMBERED)
         heard: Sequence[Entry] = ()
@@ -266,6 +269,7 @@ class Repl:
     async def _say(self, prompt: Prompt) -> None:
         """Have the agent answer. Whatever becomes of that, all that was said is stored."""
         await self.session.refresh()
+        self._spoken[self.session.id] = self.session
         turns = len(await self.session.turns())
         try:
             if await self._interruptible(self._answered(prompt)) is None:

@@ -33,7 +33,7 @@ from flue_py.core.entries import Artifact, Entry
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.kinds import Shape, message_text
 from flue_py.core.ledger import BRANCH_STATES, DIMENSIONS, BranchState, Dimension, UsageRow, usage_report
-from flue_py.core.sessions import ORDERS, STORED, LeafChoice, Scalar, SessionInfo, SessionKind, SessionOrder, TaskLink
+from flue_py.core.sessions import HARNESS, ORDERS, STORED, LeafChoice, Scalar, SessionInfo, SessionKind, SessionOrder
 from flue_py.errors import AmbiguousId, ArtifactNotFound, FlueError, InvalidArgument, SessionNotFound, damaged_session
 from flue_py.lazy import expression, lazy_module
 from flue_py.render import views
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from flue_py.context import settings
     from flue_py.context.artifacts import ArtifactExcerpt
     from flue_py.context.request import ContextRequest
+    from flue_py.core.sessions import TaskLink
     from flue_py.db import migrate
     from flue_py.render import transcript
     from flue_py.search import How, Part, SearchAnswer
@@ -556,7 +557,8 @@ async def sessions(
 
     A session was last active at the time of its newest entry, one without entries when it was made. Messages and
     costs are its own. The project is the last part of its folder. Titles are sorted as they are listed, whatever
-    their case. If completed sessions are left out, a line on stderr says so.
+    their case. If completed sessions are left out, a line on stderr says so. Those that pydantic-ai's harness keeps
+    are listed with --all, --kind and --metadata alone.
 
     With --json: a list of objects: id, name (as it is listed), key, title, autoTitle, scope, kind, forkedFrom
     (sessionId, entryId, or null), leafId, revision, cwd, entryCount, messageCount, firstMessage, spentTokens and
@@ -568,6 +570,7 @@ async def sessions(
     wanted = dict(map(_pair, metadata)) or None
     times = choice.times()
     completed = None if show_all else False
+    is_asked_for = show_all or kind is not None or wanted is not None
     if choice.newest is None:
         is_chosen = await cli.chooser(store, choice, times)
     else:
@@ -587,7 +590,7 @@ async def sessions(
     )
     async with aclosing(listed_sessions(pages, damaged)) as sessions:
         async for info in sessions:
-            if is_chosen(info):
+            if is_chosen(info) and (is_asked_for or HARNESS not in info.metadata):
                 infos.append(info)
                 if len(infos) == enough:
                     break

@@ -358,10 +358,11 @@ async def test_what_failed_or_was_interrupted_is_remembered_at_the_next_end(tmp_
         await repl.end()
         repl.remembers = True
         script.facts = '{"name": "colour", "text": "Green."}'
+        # A conversation that was left is asked for, too.
+        await repl.run(f"/switch {(await (store := repl.conversation.store).create_session()).id}")
         await repl.end()
         assert [request.purpose for request in script.asked] == ["memory"] * 3
-        (memory,) = await repl.conversation.store.memories(project=str(tmp_path))
-        assert memory.body == "Green."
+        assert [memory.body for memory in await store.memories(project=str(tmp_path))] == ["Green."]
 
 
 async def test_a_budget_that_is_set_in_the_conversation_ends_it(tmp_path: Path) -> None:

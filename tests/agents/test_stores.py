@@ -184,8 +184,7 @@ async def test_a_run_that_was_killed_goes_on_elsewhere_and_goes_with_its_convers
         assert [message.kind for message in history] == ["request", "response", "request"]
         assert "redacted" in history[2].parts[0].content
         fork = await session.fork(key="d")
-        capabilities = [StepPersistence(store=ours)]
-        await Agent(calls("Sent."), capabilities=capabilities).run(
+        await Agent(calls("Sent."), capabilities=[StepPersistence(store=ours)]).run(
             "And?", message_history=history, conversation_id="e", run_id="s"
         )
         assert len(await continue_run(ours, run_id="s")) == 5
@@ -210,8 +209,7 @@ async def test_a_search_reads_recorded_conversations_also_what_was_compacted_and
         foreign = await store.create_session(key="foreign")
         await foreign.append_message({"role": "user", "content": "The attic."})
         await HarnessStore(store).put(b"attic")
-        result = await agent.run("Search.", conversation_id="c")
-        [text] = returned(result)
+        [text] = returned(await agent.run("Search.", conversation_id="c"))
         assert "attic key of c" in text
         assert "It is in the attic." in text
         assert "other" not in text

@@ -11,7 +11,7 @@ import pytest
 
 import flue_py.sync
 from flue_py.core.ledger import Dimension, UsageReport
-from flue_py.core.sessions import SessionInfo
+from flue_py.core.sessions import HARNESS, SessionInfo
 from flue_py.render.views import spent
 from flue_py.sessions.store import Store
 from tests.checks import give_heads
@@ -63,6 +63,8 @@ def test_sessions_are_found_by_the_beginning_of_their_scope_and_by_metadata(tmp_
     with flue_py.sync.open(flue.database) as store:
         for key, scope, user in (("a", "team/1", "ada"), ("b", "team/2", "7"), ("c", "guest", 7), ("d", "guest", None)):
             store.create_session(key=key, scope=scope, metadata={"user": user, "all": True})
+        store.create_session(key="h", metadata={HARNESS: "run"})
+    assert ["h" in keys(flue, *options) for options in ((), ("--all",), ("--kind", "root"))] == [False, True, True]
     assert keys(flue, "--scope-prefix", "team/") == "ba"
     assert keys(flue, "--metadata", "user=ada") == keys(flue, "--metadata", 'user="ada"') == "a"
     assert keys(flue, "--metadata", "user=7") == "c"
