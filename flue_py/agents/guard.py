@@ -44,6 +44,7 @@ from flue_py.core.usage import agent_of
 from flue_py.db.waiting import POLL_SECONDS, Waiting
 from flue_py.errors import (
     AbortedToCompact,
+    BudgetExceeded,
     ContextOverflow,
     FlueError,
     InvalidArgument,
@@ -614,8 +615,12 @@ class CompactionGuard:
         has answers goes on. The cost of the context.
         """
         _check_agent(agent)
-        if self.stop_over_budget and not await self._goes_on(agent):
-            await self.session.money.check_budgets()
+        if self.stop_over_budget:
+            try:
+                await self.session.money.check_budgets()
+            except BudgetExceeded:
+                if not await self._goes_on(agent):
+                    raise
         return await self._ask("before", agent)
 
     async def after_call(self, agent: str = "") -> GuardAnswer:
