@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from flue_py.compaction.settings import CompactionSettings
     from flue_py.context import artifacts
     from flue_py.context import blocks as reading
-    from flue_py.context.artifacts import OffloadSettings
-    from flue_py.context.blocks import Block, BlockFailure
     from flue_py.context.pipeline import ContextReport
     from flue_py.context.settings import ContextSettings
     from flue_py.context.sources import SourceReader
@@ -124,8 +122,8 @@ class Conversation:
         context: ContextSettings | Mapping[str, object] | bool | None = True,
         sources: Mapping[str, SourceReader] | None = None,
         agent: str | None = None,
-        offload: OffloadSettings | bool | None = True,
-        blocks: Iterable[Block] = (),
+        offload: artifacts.OffloadSettings | bool | None = True,
+        blocks: Iterable[reading.Block] = (),
         patience: float = PATIENCE,
         files: str | PathLike[str] | None = None,
     ) -> None:
@@ -142,7 +140,7 @@ class Conversation:
         self.blocks = tuple(reading.checked_blocks(blocks)) if blocks != () else ()
         self.patience = handle.checked_patience(patience)
         self.files = files
-        self.block_failures: tuple[BlockFailure, ...] = ()
+        self.block_failures: tuple[reading.BlockFailure, ...] = ()
         self._running = guard.RunningCalls(store.backend.waiting, store.backend.new_entry_id)
 
     @property

@@ -69,8 +69,6 @@ if TYPE_CHECKING:
     from flue_py.context import blocks as reading
     from flue_py.context import overflows, pipeline, settings
     from flue_py.context import sources as gathering
-    from flue_py.context.blocks import Block, BlockFailure
-    from flue_py.context.pipeline import ContextReport
     from flue_py.context.request import ContextRequest
     from flue_py.context.settings import ContextSettings
     from flue_py.context.sources import GatheredContext, SourceReader
@@ -356,7 +354,7 @@ class Sending:
     ) -> None:
         self._is_default = context is True
         self._own = None if context is None or isinstance(context, bool) else settings.context_settings(context)
-        self.report: ContextReport | None = None
+        self.report: pipeline.ContextReport | None = None
         self._sources = None if sources is None else gathering.checked_sources(sources)
         self._gathered: dict[str | None, tuple[tuple[str, str | None], GatheredContext]] = {}
 
@@ -551,7 +549,7 @@ class CompactionGuard:
         sources: Mapping[str, SourceReader] | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         patience: float = 120.0,
-        blocks: Iterable[Block] = (),
+        blocks: Iterable[reading.Block] = (),
         stop_over_budget: bool = False,
     ) -> None:
         check_parts(store, session)
@@ -575,7 +573,7 @@ class CompactionGuard:
         self.context = self._sending.settings
         self.patience = handle.checked_patience(patience)
         self.blocks = tuple(reading.checked_blocks(blocks)) if blocks != () else ()
-        self.block_failures: tuple[BlockFailure, ...] = ()
+        self.block_failures: tuple[reading.BlockFailure, ...] = ()
         self.stop_over_budget = handle.checked_flag(stop_over_budget, "stop_over_budget")
         self._waiting = store.backend.waiting
         self._running = RunningCalls(self._waiting, store.backend.new_entry_id)
@@ -596,7 +594,7 @@ class CompactionGuard:
         self.triggers = replace(self.triggers, trigger_turns=0, thrash_window=0)
 
     @property
-    def context_report(self) -> ContextReport | None:
+    def context_report(self) -> pipeline.ContextReport | None:
         """The report of the settings on the latest request of `call`; None without any."""
         return self._sending.report
 

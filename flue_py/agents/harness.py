@@ -22,7 +22,7 @@ from flue_py.context.blocks import memory_text
 from flue_py.core.entries import Entry
 from flue_py.core.json import Frozen, JsonObject, Selective, decode_object, to_json
 from flue_py.core.model import Model, ModelRequest
-from flue_py.core.sessions import MAX_BY_CHARACTERS, RESTORABLE, Deletion, LogLine, Moved, TaskLink, restorable
+from flue_py.core.sessions import MAX_BY_CHARACTERS, RESTORABLE, Deletion, LogLine, Moved, restorable
 from flue_py.errors import InvalidArgument, ModelRefused, SecretRefused, SessionExists, SessionNotFound, shown
 from flue_py.render.lines import one_line
 from flue_py.render.transcript import said
@@ -102,17 +102,13 @@ class HarnessSession(Selective, eq=False):
             task_id = str(metadata.get("taskId", ""))
             metadata["parentSession"] = self.name.removeprefix("task:").removesuffix(f":{task_id}")
             metadata["cwd"] = info.cwd
-        tasks = self._task_sessions(await self.session.tasks.links())
-        if tasks:
-            metadata["taskSessions"] = [*tasks]
+        ids = {link.task_id: task_session_name(self.name, link.task_id) for link in await self.session.tasks.links()}
+        if ids:
+            metadata["taskSessions"] = [
+                {"session": name, "taskId": task_id, "storageKey": self.harness.storage_key(name)}
+                for task_id, name in ids.items()
+            ]
         return metadata
-
-    def _task_sessions(self, links: Sequence[TaskLink]) -> list[JsonObject]:
-        names = {task_session_name(self.name, link.task_id): link.task_id for link in links}
-        return [
-            {"session": name, "taskId": task_id, "storageKey": self.harness.storage_key(name)}
-            for name, task_id in names.items()
-        ]
 
 
 class Harness:

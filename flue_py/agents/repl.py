@@ -22,21 +22,9 @@ from flue_py.agents.recorded import MAY_REPEAT, RETRY_SECONDS, Recorded, is_tran
 
 # isort: split
 from msgspec.structs import replace
-from pydantic_ai import Agent
+from pydantic_ai import Agent, messages
 from pydantic_ai.capabilities import HandleDeferredToolCalls
 from pydantic_ai.exceptions import ToolFailed
-from pydantic_ai.messages import (
-    AgentStreamEvent,
-    BinaryContent,
-    FunctionToolCallEvent,
-    FunctionToolResultEvent,
-    PartDeltaEvent,
-    PartStartEvent,
-    TextPart,
-    TextPartDelta,
-    UserContent,
-    UserPromptPart,
-)
 from pydantic_ai.toolsets import FunctionToolset
 
 from flue_py.adapters.messages import to_pydantic_ai
@@ -44,17 +32,7 @@ from flue_py.agents.conversation import BY, COMMANDS, Command, Conversation, run
 from flue_py.agents.defaults import RUN_DEFAULTS, RUN_OFFLOAD, note_event, tell_answer
 from flue_py.agents.guard import CompactionGuard
 from flue_py.agents.harness import write_memories
-from flue_py.context.blocks import (
-    MOST_CHARS,
-    Block,
-    BlockFailure,
-    BlockText,
-    Gitignore,
-    LocalMemory,
-    RuntimeEnvironment,
-    read_blocks,
-    visible,
-)
+from flue_py.context import blocks
 from flue_py.core.entries import Entry
 from flue_py.core.files import FileContent, text_of
 from flue_py.core.json import Frozen, JsonObject
@@ -83,7 +61,7 @@ REMEMBERED = "replRemembered"
 """The field that has the last entry of which memories were written."""
 
 Result = TypeVar("Result")
-Prompt: TypeAlias = "str | Sequence[UserContent]"
+Prompt: TypeAlias = "str | Sequence[messages.UserContent]"
 
 _RESULT_CHARACTERS = 200
 _MOST_BYTES = 20_000_000
@@ -136,24 +114,23 @@ class Repl:
         self._screen = screen
         self._sleep = sleep
         self._instructions = ""
-        self._pictures: list[BinaryContent] = []
+        self._pictures: list[messages.BinaryContent] = []
         self._allowed: set[str] = set()
         self._spoken: dict[str, Session] = {}
         self._focus: str | None = None
         self._work: asyncio.Task[object] | None = None
         self._use(model)
-        own = {
-            "switch": (self._switch, "/switch ID", COMMANDS["switch"].summary),
-            "model": (self._show_model, "/model [NAME]", "Show the model, or go on with another."),
-            "image": (self._add_image, "/image FILE", "Send a picture with the next message."),
-            "tools": (self._tools, "/tools [on|off]", "Show which tools are allowed; allow all, or ask again."),
-            "files": (self._files, "/files", "List the checkpoints of files that tools edited."),
-            "diff": (self._diff, "/diff", "Show how the last turn has changed files."),
-            "cost": (self._cost, "/cost", "Show the tokens and the money of this conversation, by model."),
-            "budget": (self._budget, "/budget [N|$N]", "List the budgets, or allow N tokens or dollars in all."),
+        self.commands = {
+            **COMMANDS,
+            "switch": Command(self._switch, "/switch ID", COMMANDS["switch"].summary),
+            "model": Command(self._show_model, "/model [NAME]", "Show the model, or go on with another."),
+            "image": Command(self._add_image, "/image FILE", "Send a picture with the next message."),
+            "tools": Command(self._tools, "/tools [on|off]", "Show which tools are allowed; allow all, or ask again."),
+            "files": Command(self._files, "/files", "List the checkpoints of files that tools edited."),
+            "diff": Command(self._diff, "/diff", "Show how the last turn has changed files."),
+            "cost": Command(self._cost, "/cost", "Show the tokens and the money of this conversation, by model."),
+            "budget": Command(self._budget, "/budget [N|$N]", "List the budgets, or allow N tokens or dollars in all."),
         }
-        self.commands = {name: Command(_method(run), usage, summary) for name, (run, usage, summary) in own.items()}
-        self.commands = {**COMMANDS, **self.commands}
 
     @property
     def session(self) -> Session:
@@ -356,15 +333,15 @@ class Repl:
         self.draft = message_text(turns[-1].fields)
         self._line("There was no answer, so your message was taken back.", "yellow")
 
-    async def _show(self, ctx: RunContext[object], events: AsyncIterable[AgentStreamEvent]) -> None:
+    async def _show(self, ctx: RunContext[object], events: AsyncIterable[messages.AgentStreamEvent]) -> None:
         async for event in events:
-            if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
+            if isinstance(event, messages.PartStartEvent) and isinstance(event.part, messages.TextPart):
                 self._screen.write(printable(event.part.content))
-            elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
+            elif isinstance(event, messages.PartDeltaEvent) and isinstance(event.delta, messages.TextPartDelta):
                 self._screen.write(printable(event.delta.content_delta))
-            elif isinstance(event, FunctionToolCallEvent):
+            elif isinstance(event, messages.FunctionToolCallEvent):
                 self._line(f"\n· {call_line(read_call(event.part.tool_name, event.part.args_as_dict()))}", "cyan")
-            elif isinstance(event, FunctionToolResultEvent):
+            elif isinstance(event, messages.FunctionToolResultEvent):
                 self._line(f"  {one_line(event.part.model_response_str(), _RESULT_CHARACTERS)}", "dim")
 
     # -- sessions and models ------------------------------------------------------------------------------------------
@@ -384,7 +361,7 @@ class Repl:
         # Nobody is named, so that an undo passes over it.
         await self.session.set_metadata({NAME: {"model": self._model.name}}, merge=True)
 
-    async def _switch(self, argument: str) -> str:
+    async def _switch(self, _: Conversation, argument: str) -> str:
         if not argument:
             return f"Usage: {self.commands['switch'].usage}"
         before = self.session
@@ -402,25 +379,25 @@ class Repl:
         started = minute(self.session.info.created_at)
         return f"Switched to: {self.session.id}  (was {before.id})\n{model}\n{turns} · started {started}"
 
-    async def _show_model(self, argument: str) -> str:
+    async def _show_model(self, _: Conversation, argument: str) -> str:
         if argument and argument != self._model.name:
             self._use(self._open_model(argument))
             await self.session.refresh()
             await self._note_model()
         return f"Model: {self._model.name}"
 
-    async def _add_image(self, argument: str) -> str:
+    async def _add_image(self, _: Conversation, argument: str) -> str:
         path = self.folder / argument
         media_type = mimetypes.guess_type(path.name)[0] or ""
         if not argument or not media_type.startswith("image/"):
             return f"Usage: {self.commands['image'].usage}; a picture has a name such as plan.png."
         data = await asyncio.to_thread(read_whole, path, _MOST_BYTES)
-        self._pictures.append(BinaryContent(data, media_type=media_type, identifier=path.name))
+        self._pictures.append(messages.BinaryContent(data, media_type=media_type, identifier=path.name))
         return f"{path.name} ({media_type}, {len(data):,} bytes) goes with your next message."
 
     # -- tools and files ----------------------------------------------------------------------------------------------
 
-    async def _tools(self, argument: str) -> str:
+    async def _tools(self, _: Conversation, argument: str) -> str:
         if argument in ("on", "off"):
             self.allows_tools = argument == "on"
             self._allowed.clear()
@@ -430,7 +407,7 @@ class Repl:
             return "Tools may read, write and run everything in the folder."
         return f"Allowed: {', '.join(sorted(self._allowed)) or 'no tool'}; each other call asks."
 
-    async def _files(self, argument: str) -> str:
+    async def _files(self, _: Conversation, argument: str) -> str:
         checkpoints = await self.session.files.checkpoints()
         rows = [
             f"{point.entry_id}  {minute(point.created_at)}  {point.reason}  {counted(len(point.files), 'file')}"
@@ -439,7 +416,7 @@ class Repl:
         ]
         return "\n".join(rows) or "No tool has edited a file."
 
-    async def _diff(self, argument: str) -> str:
+    async def _diff(self, _: Conversation, argument: str) -> str:
         turns = await self.session.turns()
         if not turns:
             return "There are no turns yet."
@@ -450,11 +427,11 @@ class Repl:
 
     # -- money --------------------------------------------------------------------------------------------------------
 
-    async def _cost(self, argument: str) -> str:
+    async def _cost(self, _: Conversation, argument: str) -> str:
         report = await self.conversation.store.usage(self.session, group_by=("model",))
         return shown_lines(bill_lines(report, ("model",)))
 
-    async def _budget(self, argument: str) -> str:
+    async def _budget(self, _: Conversation, argument: str) -> str:
         store = self.conversation.store
         if argument.startswith("$"):
             await store.set_budget(self.session, cost=argument[1:], spent_so_far="ledger")
@@ -475,14 +452,10 @@ def model_in(session: Session) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _method(run: Callable[[str], Awaitable[str]]) -> Callable[[Conversation, str], Awaitable[str]]:
-    return lambda _, argument: run(argument)
-
-
 def _prompt_of(message: JsonObject) -> Prompt:
     """Return a stored message of a person as the framework takes it."""
     parts = [part for request in to_pydantic_ai([message]).messages for part in request.parts]
-    return next((part.content for part in parts if isinstance(part, UserPromptPart)), "")
+    return next((part.content for part in parts if isinstance(part, messages.UserPromptPart)), "")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -502,44 +475,48 @@ class Rules:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    async def read(self) -> BlockText | None:
+    async def read(self) -> blocks.BlockText | None:
         """Return the block, None if there is none. Raises `UnreadableFile`, also for more than 100,000 bytes."""
         from anyio.to_thread import run_sync  # noqa: PLC0415 - anyio takes 30 ms to load
 
         return await run_sync(self._read)
 
-    def _read(self) -> BlockText | None:
+    def _read(self) -> blocks.BlockText | None:
         above = [self._folder, *self._folder.parents]
         top = next((number for number, folder in enumerate(above) if (folder / ".git").exists()), 0)
         texts = (_rules_in(folder / RULES) for folder in reversed(above[: top + 1]))
         text = "\n\n".join(filter(None, texts))
-        return BlockText(text) if text else None
+        return blocks.BlockText(text) if text else None
 
 
 def _rules_in(path: Path) -> str:
     try:
-        data = read_beginning(path, MOST_CHARS + 1)
+        data = read_beginning(path, blocks.MOST_CHARS + 1)
         if data is None:
             raise ValueError("it is not a file")
-        if len(data) > MOST_CHARS:
-            raise ValueError(f"it has more than {MOST_CHARS:,} bytes")
+        if len(data) > blocks.MOST_CHARS:
+            raise ValueError(f"it has more than {blocks.MOST_CHARS:,} bytes")
         text = data.decode().strip()
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UnreadableFile(f"{shown(str(path))} cannot be read: {reason}") from error
-    return f"# {RULES} instructions for {visible(str(path.parent))}\n\n{text}" if text else ""
+    return f"# {RULES} instructions for {blocks.visible(str(path.parent))}\n\n{text}" if text else ""
 
 
-async def instructions_of(store: Store, session: Session, folder: Path) -> tuple[str, list[BlockFailure]]:
+async def instructions_of(store: Store, session: Session, folder: Path) -> tuple[str, list[blocks.BlockFailure]]:
     """Return the instructions for a session in a folder as all is now, and the parts that could not be read.
 
     O(memories), and the time of reading the files.
     """
-    memory = LocalMemory(store, project=session.info.cwd or "", scope=session.info.scope)
-    blocks: list[Block] = [RuntimeEnvironment(cwd=str(folder)), Gitignore(folder), Rules(folder), memory]
-    texts = await read_blocks(blocks, PATIENCE)
+    wanted: list[blocks.Block] = [
+        blocks.RuntimeEnvironment(cwd=str(folder)),
+        blocks.Gitignore(folder),
+        Rules(folder),
+        blocks.LocalMemory(store, project=session.info.cwd or "", scope=session.info.scope),
+    ]
+    texts = await blocks.read_blocks(wanted, PATIENCE)
     facts = {
         "Session": session.id,
         "Started": iso(session.info.created_at),
@@ -547,8 +524,8 @@ async def instructions_of(store: Store, session: Session, folder: Path) -> tuple
         "Event log": "the tool repl_session_read_event_log",
     }
     own = "\n".join(["## This session", *(f"- {name}: {value}" for name, value in facts.items())])
-    parts = [_ROLE, own, *(text.text for text in texts if isinstance(text, BlockText))]
-    return "\n\n".join(parts), [text for text in texts if isinstance(text, BlockFailure)]
+    parts = [_ROLE, own, *(text.text for text in texts if isinstance(text, blocks.BlockText))]
+    return "\n\n".join(parts), [text for text in texts if isinstance(text, blocks.BlockFailure)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -575,11 +552,9 @@ class FolderTools:
 
     def toolset(self) -> FunctionToolset[object]:
         """Return the tools: ``read``, ``write``, ``edit`` and ``shell``."""
-        tools: FunctionToolset[object] = FunctionToolset()
-        tools.add_function(self.read, metadata={MAY_REPEAT: True})
         # Edits of one file at the same time would undo each other.
-        for tool in (self.write, self.edit, self.shell):
-            tools.add_function(tool, sequential=True)
+        tools: FunctionToolset[object] = FunctionToolset([self.write, self.edit, self.shell], sequential=True)
+        tools.add_function(self.read, metadata={MAY_REPEAT: True}, sequential=False)
         return tools
 
     async def read(self, path: str, first_line: int = 1, lines: int = 2_000) -> str:
@@ -671,16 +646,14 @@ class SessionTools:
 
     def toolset(self) -> FunctionToolset[object]:
         """Return the tools."""
-        tools: FunctionToolset[object] = FunctionToolset()
-        for tool in (
+        tools: list[Callable[..., object]] = [
             self.repl_session_current,
             self.repl_session_list,
             self.repl_session_read_event_log,
             self.repl_session_read_log,
             self.compact_conversation,
-        ):
-            tools.add_function(tool, metadata={MAY_REPEAT: True})
-        return tools
+        ]
+        return FunctionToolset(tools, metadata={MAY_REPEAT: True})
 
     async def repl_session_current(self) -> dict[str, str]:
         """Return the session of this conversation: its id, model, start, folder, and the store that it lies in."""

@@ -206,11 +206,9 @@ class HarnessStore:
 
     async def list_unresolved_tool_effects(self, *, run_id: str) -> list[ToolEffectRecord]:
         """Return the calls of a run that began and have no end. O(effects)."""
-        return [effect for effect in (await self._effects(run_id)).values() if effect.status == "started"]
-
-    async def _effects(self, run_id: str) -> dict[str, ToolEffectRecord]:
         effects = (_read(ToolEffectRecord, fields) for fields in (await self._stored(run_id, EFFECT)).values())
-        return {effect.tool_call_id: effect for effect in effects}
+        latest = {effect.tool_call_id: effect for effect in effects}
+        return [effect for effect in latest.values() if effect.status == "started"]
 
     # -- snapshots --------------------------------------------------------------------------------------------------
 
