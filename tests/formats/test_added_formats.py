@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import flue_py
-from flue_py.core import sessions
+from flue_py.core import trees
 from flue_py.core.trees import CheckedEntries
 from flue_py.errors import InvalidArgument, UnreadableFile
 from flue_py.formats import registry
@@ -92,7 +92,7 @@ async def test_entries_of_other_packages_alone_are_checked_before_they_are_store
     ours.write_bytes(b"".join(as_lines(every_type())))
     checked: list[object] = []
     monkeypatch.setattr(imports, "CheckedEntries", CheckedEntries)
-    monkeypatch.setattr(sessions, "checked_source", checked.append)
+    monkeypatch.setattr(trees, "checked_source", checked.append)
     async with flue_py.open(":memory:") as store:
         assert (await flue_py.import_file(store, ours)).added > 1
         assert not checked

@@ -183,7 +183,7 @@ def test_without_the_setting_all_of_it_is_stored(tmp_path: Path) -> None:
 
 
 def test_each_write_but_a_removal_is_given_its_values_in_one_place() -> None:
-    tree = ast.parse(inspect.getsource(backends))
+    tree = ast.parse(inspect.getsource(backends.Backend))
     past = set()
     for method in ast.walk(tree):
         if isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)):
