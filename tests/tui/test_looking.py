@@ -489,7 +489,7 @@ async def test_a_screen_looks_as_it_did(name: str, story: Path) -> None:
 
 def test_the_page_about_the_browser_names_keys_that_are_there() -> None:
     page = pictures.PAGE.read_text(encoding="utf-8")
-    keys = page.split("\n## The keys\n")[1].split("\nArrow keys")[0].split("\nThose of the list")
+    keys = page.split("\n### The keys\n")[1].split("\nArrow keys")[0].split("\nThose of the list")
     for text, screen, fewest in zip(keys, (SessionScreen, SessionsScreen), (10, 4), strict=True):
         named = {name for name in re.findall(r"`(\S+)`", text) if name != "f1"}
         assert len(named) > fewest
