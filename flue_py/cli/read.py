@@ -557,8 +557,8 @@ async def sessions(
 
     A session was last active at the time of its newest entry, one without entries when it was made. Messages and
     costs are its own. The project is the last part of its folder. Titles are sorted as they are listed, whatever
-    their case. If completed sessions are left out, a line on stderr says so. Those that pydantic-ai's harness keeps
-    are listed with --all, --kind and --metadata alone.
+    their case. If completed sessions are left out, a line on stderr says so, and likewise of those that
+    pydantic-ai's harness keeps, which are listed only with --all, --kind or --metadata.
 
     With --json: a list of objects: id, name (as it is listed), key, title, autoTitle, scope, kind, forkedFrom
     (sessionId, entryId, or null), leafId, revision, cwd, entryCount, messageCount, firstMessage, spentTokens and
@@ -574,10 +574,12 @@ async def sessions(
     if choice.newest is None:
         is_chosen = await cli.chooser(store, choice, times)
     else:
-        newest = await cli.chosen_sessions(store, choice, times, completed=completed, damaged=damaged)
-        ids = {info.id for info in newest}
+        every = replace(choice, newest=None)
+        chosen = await cli.chosen_sessions(store, every, times, completed=completed, damaged=damaged)
+        ids = {*[info.id for info in chosen if is_asked_for or HARNESS not in info.metadata][: choice.newest]}
         is_chosen = lambda info: info.id in ids  # noqa: E731
     infos: list[SessionInfo] = []
+    has_harness = False
     # The store knows only titles, not names: all sessions are read before they are put in the order of their names.
     enough = None if order == "title" else limit
     listing = partial(store.list_sessions, kind=kind, title=title, scope_prefix=scope_prefix, metadata=wanted)
@@ -590,7 +592,9 @@ async def sessions(
     )
     async with aclosing(listed_sessions(pages, damaged)) as sessions:
         async for info in sessions:
-            if is_chosen(info) and (is_asked_for or HARNESS not in info.metadata):
+            is_left_out = HARNESS in info.metadata and not is_asked_for
+            has_harness |= is_left_out
+            if is_chosen(info) and not is_left_out:
                 infos.append(info)
                 if len(infos) == enough:
                     break
@@ -599,6 +603,7 @@ async def sessions(
         rows.sort(key=lambda row: (row.name.casefold(), row.name), reverse=reverse)
     listed = rows[:limit]
     has_others = not show_all and (await listing(completed=True, limit=1)).sessions
+    left_out = ["completed sessions"] * bool(has_others) + ["sessions of pydantic-ai's harness"] * has_harness
     unread = list(dict.fromkeys(damaged))
     unread_rows: list[JsonValue] = [{"id": session_id, "damaged": True} for session_id in unread]
     return Answer(
@@ -607,7 +612,7 @@ async def sessions(
             *({**views.session_row(row.info, row.name), "model": row.model or None} for row in listed),
             *unread_rows,
         ],
-        notes=("completed sessions are left out; --all lists them, too",) if has_others else (),
+        notes=[f"{name} are left out; --all lists them, too" for name in left_out],
     )
 
 

@@ -65,6 +65,9 @@ def test_sessions_are_found_by_the_beginning_of_their_scope_and_by_metadata(tmp_
             store.create_session(key=key, scope=scope, metadata={"user": user, "all": True})
         store.create_session(key="h", metadata={HARNESS: "run"})
     assert ["h" in keys(flue, *options) for options in ((), ("--all",), ("--kind", "root"))] == [False, True, True]
+    assert keys(flue, "--newest", "2") == "dc"
+    assert "harness are left out; --all" in flue.run("sessions").stderr
+    assert "left out" not in flue.run("sessions", "--all").stderr
     assert keys(flue, "--scope-prefix", "team/") == "ba"
     assert keys(flue, "--metadata", "user=ada") == keys(flue, "--metadata", 'user="ada"') == "a"
     assert keys(flue, "--metadata", "user=7") == "c"
