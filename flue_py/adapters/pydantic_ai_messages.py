@@ -1,4 +1,4 @@
-"""Messages, usage and state of conversations of pydantic-ai as entries of ours, and back, value for value."""
+"""Messages, usage and state of conversations of pydantic-ai as entries of ours, and back; the session of one."""
 
 from __future__ import annotations
 
@@ -50,13 +50,14 @@ else:
 def our_usage(response: Mapping[str, JsonValue]) -> JsonObject:
     """Return the usage of a response in our form. A number that is 0 there was not reported, so it is left out.
 
-    Theirs counts the cache as part of the input, ours beside it. Empty if nothing is known.
+    Nor was a cost of 0 for no tokens. Theirs counts the cache as part of the input, ours beside it. Empty if nothing is
+    known.
     """
     usage = cast("JsonObject", response["usage"])
     measured = {} if usage.get("unmeasured_requests") else dict(usage)
     read, written = _count(measured, "cache_read_tokens"), _count(measured, "cache_write_tokens")
     whole, answered = _count(measured, "input_tokens"), _count(measured, "output_tokens")
-    cost = usage.get("cost")
+    cost = None if usage.get("cost") is None else float(Decimal(str(usage["cost"])))
     ours: JsonObject = {
         "input": max(0, whole - read - written),
         "output": answered,
@@ -69,7 +70,7 @@ def our_usage(response: Mapping[str, JsonValue]) -> JsonObject:
     reported: JsonObject = {name: tokens for name, tokens in ours.items() if tokens}
     if reported:
         reported |= billed_by(cast("JsonObject", response.get("provider_details") or {}), usage)
-    return reported if cost is None else {**reported, "cost": {"total": float(Decimal(str(cost)))}}
+    return {**reported, "cost": {"total": cost}} if cost or (cost is not None and reported) else reported
 
 
 def their_usage(usage: JsonValue, is_whole: bool = False) -> JsonObject:
