@@ -610,7 +610,7 @@ class CompactionGuard:
 
         ``agent`` is whose budget counts, by the name that its answers have; "" stands for all. A compaction that fails
         is an answer, not an error. With ``stop_over_budget`` raises `BudgetExceeded` where a turn would begin; one that
-        has answers goes on. The cost of the context.
+        has answers goes on. The cost of the context, and of the budgets with ``stop_over_budget``.
         """
         _check_agent(agent)
         if self.stop_over_budget:

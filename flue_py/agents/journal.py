@@ -32,6 +32,7 @@ try:
     AbstractCapability.get_wrapper_model  # noqa: B018 - older versions of the framework do not have it
 except (ImportError, AttributeError) as error:
     raise without_pydantic_ai("agents", "flue_py.agents", oldest="2.62") from error
+from pydantic_ai import exceptions
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -60,6 +61,8 @@ FAILED_REQUEST = "agents.failed_request"
 
 State = Literal["began", "done", "failed", "deferred"]
 _TRIES = 3
+REPEATS = hasattr(exceptions, "RetryModelRequest")
+"""Whether this version of the framework makes a request once more if asked to, as 2.64 and newer ones do."""
 MOST_CHARACTERS = 2_000
 """How much of an error is stored."""
 
@@ -351,15 +354,15 @@ class Journal:
         """Return the messages at the end that are not stored, each with what is missing of it. O(new messages)."""
         fresh: list[tuple[ModelMessage, ModelMessage]] = []
         for message in reversed(messages):
-            is_mark = not message.parts and message.state == "interrupted"
             if isinstance(message, ModelResponse):
                 if id(message.parts) in self._stored:
                     break
-                if not is_mark or message.usage.has_values():
+                if REPEATS or not _never_began(message):
                     fresh.append((message, message))
                 continue
             beside = {id(content) for content in self._round.values() if content is not None}
             parts = [part for part in message.parts if not self._is_stored(part, beside)]
+            is_mark = not message.parts and message.state == "interrupted"
             if id(message) not in self._stored and not is_mark and (parts or not message.parts):
                 fresh.append((message, replace(message, parts=parts)))
             if len(parts) < len(message.parts) or id(message) in self._stored:
@@ -387,6 +390,12 @@ class Journal:
 def result_id(part: ModelRequestPart) -> str | None:
     """Return the id of the call that a part is the result of; None for any other part."""
     return part.tool_call_id if isinstance(part, ToolReturnPart) else None
+
+
+def _never_began(response: ModelResponse) -> bool:
+    """Return whether it stands for an answer of which nothing came, not even the name of its model."""
+    named = response.model_name or response.provider_name or response.provider_response_id
+    return not (response.parts or named or response.failed_attempts) and response.state == "interrupted"
 
 
 def _answered(messages: Sequence[ModelMessage]) -> list[ModelMessage]:

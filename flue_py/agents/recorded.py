@@ -8,11 +8,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 # The first import names the extra if the framework is missing.
-from flue_py.agents.journal import MOST_CHARACTERS, UNSAVED, Journal, ToolCall, leased
+from flue_py.agents.journal import MOST_CHARACTERS, REPEATS, UNSAVED, Journal, ToolCall, leased
 
 # isort: split
 from msgspec import structs
@@ -58,9 +59,6 @@ from flue_py.sessions.write import checked_offload
 if TYPE_CHECKING:
     from pydantic_ai.agent import AgentRunResult
     from pydantic_ai.models import Model, ModelRequestContext, StreamedResponse
-
-REPEATS = hasattr(exceptions, "RetryModelRequest")
-"""Whether this version of the framework makes a request once more if asked to, as 2.64 and newer ones do."""
 
 MAY_REPEAT = "may_repeat"
 """The field of a tool's metadata that says that it may be called again with the same arguments."""
@@ -209,11 +207,15 @@ class Recorded(AbstractCapability[Any]):
                 await journal.add(result.all_messages())
                 await journal.settle(self._plan.sleep)
             except BaseException as error:
-                try:
-                    await journal.add(self._messages)
-                    await _end(self._store, task, "failed", f"{type(error).__name__}: {error}")
-                except FlueError as failure:
-                    error.add_note(f"the end of the run is not stored: {failure}")
+                # Each of them, also if another of them fails.
+                for end in (
+                    partial(journal.add, self._messages),
+                    partial(_end, self._store, task, "failed", f"{type(error).__name__}: {error}"),
+                ):
+                    try:
+                        await end()
+                    except FlueError as failure:
+                        error.add_note(f"the end of the run is not stored: {failure}")
                 raise
             if not isinstance(result.output, DeferredToolRequests):
                 await _end(self._store, task, "done", str(result.output))
@@ -318,6 +320,7 @@ class Recorded(AbstractCapability[Any]):
         return replace(request_context, messages=self.of_attempt(request_context.messages))
 
     if not REPEATS:
+        # Versions that do not ask again lack that hook, too.
         before_model_request = prepare_model_request
 
     def get_wrapper_model(self, model: Model) -> Model | None:
@@ -562,9 +565,14 @@ class Attempts(WrapperModel):
         while True:
             try:
                 return await attempt(messages)
+            except (exceptions.ModelRetry, exceptions.SkipModelRequest):
+                raise
             except Exception as error:  # noqa: BLE001 - clients raise anything
+                before = self._recorded.of_attempt(messages)
                 await self._recorded.meet(error)
-            messages = self._recorded.of_attempt(messages)
+            # What others have put into the request stays, unless it is made anew.
+            after = self._recorded.of_attempt(messages)
+            messages = messages if after == before else after
 
 
 def is_transient(error: Exception) -> bool:

@@ -39,7 +39,15 @@ from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.kinds import message_text
 from flue_py.core.model import Model as CompactionModel
 from flue_py.db.files import Folder
-from flue_py.errors import EntryNotFound, FlueError, InvalidArgument, StoreUnavailable, UnreadableFile, shown
+from flue_py.errors import (
+    EntryNotFound,
+    FlueError,
+    InvalidArgument,
+    SessionNotFound,
+    StoreUnavailable,
+    UnreadableFile,
+    shown,
+)
 from flue_py.render.lines import counted, one_line, printable
 from flue_py.render.tools import call_line, read_call
 from flue_py.render.transcript import listed_lines
@@ -183,17 +191,21 @@ class Repl:
     async def end(self) -> None:
         """Have the model write memories of the turns since it last did, and note that the conversation ended.
 
-        It does so for each conversation in which this process has said something.
+        It does so for each conversation in which this process has said something and that is there, this one first.
         `interrupt` leaves the memories out, as ``remembers`` does. Never raises a `FlueError`.
         """
-        try:
-            for session in {**self._spoken, self.session.id: self.session}.values() if self.remembers else ():
+        others = [session for name, session in self._spoken.items() if name != self.session.id]
+        for session in (self.session, *others) if self.remembers else ():
+            try:
                 if await self._interruptible(self._remember(session)) is None:
                     self._line("Interrupted.", "yellow")
                     await self._note("cancelled", "the memories")
                     break
-        except FlueError as error:
-            self._line(f"Nothing was remembered: {error}", "yellow")
+            except SessionNotFound:
+                continue  # deleted meanwhile
+            except FlueError as error:
+                of = "" if session.id == self.session.id else f" of {session.id}"
+                self._line(f"Nothing was remembered{of}: {error}", "yellow")
         await self._note("session_end", self._model.name)
 
     async def _remember(self, session: Session) -> bool:
@@ -553,8 +565,10 @@ class FolderTools:
     def toolset(self) -> FunctionToolset[object]:
         """Return the tools: ``read``, ``write``, ``edit`` and ``shell``."""
         # Edits of one file at the same time would undo each other.
-        tools: FunctionToolset[object] = FunctionToolset([self.write, self.edit, self.shell], sequential=True)
+        tools: FunctionToolset[object] = FunctionToolset(sequential=True)
         tools.add_function(self.read, metadata={MAY_REPEAT: True}, sequential=False)
+        for change in (self.write, self.edit, self.shell):
+            tools.add_function(change)
         return tools
 
     async def read(self, path: str, first_line: int = 1, lines: int = 2_000) -> str:

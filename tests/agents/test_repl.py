@@ -342,7 +342,7 @@ async def test_what_is_worth_remembering_is_written_at_the_end_and_asked_for_onc
 
 
 async def test_what_failed_or_was_interrupted_is_remembered_at_the_next_end(tmp_path: Path) -> None:
-    script = Script(["Green it is."])
+    script = Script(["Green it is."], ["Well."])
     async with talking(tmp_path, script) as (repl, screen):
         await repl.run("I like green.")
         script.facts = ModelUnavailable("no answer")
@@ -358,8 +358,17 @@ async def test_what_failed_or_was_interrupted_is_remembered_at_the_next_end(tmp_
         await repl.end()
         repl.remembers = True
         script.facts = '{"name": "colour", "text": "Green."}'
-        # A conversation that was left is asked for, too.
-        await repl.run(f"/switch {(await (store := repl.conversation.store).create_session()).id}")
+        # A conversation that was left is asked for, too, unless it is gone.
+        store, left, gone = (
+            repl.conversation.store,
+            repl.session.id,
+            (await repl.conversation.store.create_session()).id,
+        )
+        await repl.run(f"/switch {gone}")
+        await repl.run("Go on.")
+        await repl.run(f"/switch {left}")
+        await repl.run(f"/delete {gone}")
+        await repl.run(f"/switch {(await store.create_session()).id}")
         await repl.end()
         assert [request.purpose for request in script.asked] == ["memory"] * 3
         assert [memory.body for memory in await store.memories(project=str(tmp_path))] == ["Green."]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from importlib import import_module
 from pathlib import Path
@@ -15,10 +16,14 @@ from tests.adapters.needed import needs
 
 needs("agents", "pydantic_ai")
 
+import httpx
+from openai import AsyncOpenAI
 from pydantic_ai import Agent
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.tools import Tool
 from pydantic_ai.usage import RequestUsage
 
@@ -29,7 +34,8 @@ from flue_py.agents.guard import CompactionGuard
 from flue_py.agents.journal import Journal
 from flue_py.compaction.settings import TriggerSettings
 from flue_py.context.blocks import BlockText
-from flue_py.errors import InvalidArgument, StoreUnavailable, TaskDepthExceeded
+from flue_py.errors import InvalidArgument, LeafConflict, StoreUnavailable, TaskDepthExceeded
+from tests.values import existing
 
 LIMIT = 20_000
 """The characters that the window of the small model takes."""
@@ -270,6 +276,52 @@ async def test_a_task_whose_process_ended_has_failed_when_its_call_is_not_made_a
         assert (await again.run("Go.", conversation_id="c", run_id="r")).output == "Done."
         [link] = await session.tasks.links()
         assert (link.status, link.summary) == ("failed", "its process ended, and its call is not made again")
+
+
+async def test_a_task_of_which_the_end_cannot_be_stored_has_failed(tmp_path: Path) -> None:
+    async with flue_py.open(tmp_path / "s.db") as store:
+
+        async def interrupted(_: list[ModelMessage], __: AgentInfo) -> ModelResponse:
+            (link,) = await (await store.open_session("c")).tasks.links()
+            await existing(await store.get_session(link.child_id)).append_message({"role": "user", "content": "Stop."})
+            return ModelResponse(parts=[TextPart("Well.")])
+
+        async def look() -> str:
+            """Look."""
+            inner = Agent(FunctionModel(interrupted, model_name="script"), capabilities=[Recorded(store)])
+            return (await inner.run("Look.")).output
+
+        agent = Answers([ToolCallPart("look", {}, "c1")]).agent(look, recorded=Recorded(store))
+        with pytest.raises(LeafConflict):
+            await agent.run("Go.", conversation_id="c")
+        (link,) = await (await store.open_session("c")).tasks.links()
+        assert link.status == "failed"
+
+
+async def test_an_answer_that_is_cancelled_before_its_first_word_is_a_call_of_unknown_usage(tmp_path: Path) -> None:
+    began = asyncio.Event()
+
+    class Body(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            chunk = {"id": "c-1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-4o"}
+            choice = {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
+            yield b"data: " + json.dumps({**chunk, "choices": [choice]}).encode() + b"\n\n"
+            began.set()
+            await asyncio.Event().wait()
+
+    async def watched(_: object, events: Any) -> None:
+        async for _ in events:
+            pass
+
+    answer = httpx.MockTransport(lambda _: httpx.Response(200, stream=Body()))
+    async with flue_py.open(tmp_path / "s.db") as store, httpx.AsyncClient(transport=answer) as http:
+        provider = OpenAIProvider(openai_client=AsyncOpenAI(api_key="x", base_url="http://x", http_client=http))
+        agent = Agent(OpenAIChatModel("gpt-4o", provider=provider), capabilities=[Recorded(store)])
+        run = asyncio.create_task(agent.run("Go.", conversation_id="c", event_stream_handler=watched))
+        await began.wait()
+        run.cancel()
+        await asyncio.wait([run])
+        assert (await store.usage(await store.open_session("c"))).total.unknown_calls == 1
 
 
 async def test_tasks_are_no_deeper_than_4(tmp_path: Path) -> None:
