@@ -970,7 +970,7 @@ class _Reading:
             if reported:
                 self._note(node.name or spelling, str(reported))
             return
-        # Bedrock has an object of one name there.
+        # Bedrock has an object of one name there. Most are texts, and an abstract class takes long to ask.
         value = reported.get("type") if not isinstance(reported, str) and isinstance(reported, Mapping) else reported
         word = value.strip().lower() if isinstance(value, str) else shown(value)
         if word and word not in node.usual:

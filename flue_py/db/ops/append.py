@@ -182,7 +182,7 @@ def _import_entries(
     leaf: str | None,
     named: Sequence[str],
 ) -> sessions.Appended:
-    """Do the same, given the state of the session, and the ids that entries of its tree may have."""
+    """Add entries to a session in this state. ``named`` are those of their ids that its tree may have already."""
     differing: list[CallDifference] = []
     batch = EntryBatch(tx, sources, state, differing.append)
     batch.look_up(named)
@@ -300,7 +300,8 @@ class EntryBatch:
         self.drawn: set[str] = set()
 
     def look_up(self, ids: Sequence[str]) -> None:
-        """Ask which of the ids are taken, of all at once: every id that entries bring along has to be among them."""
+        """Ask which of the ids are taken, of all at once: every id that entries bring along, and that
+        its tree may have already, has to be among them."""
         self._taken = taken_ids(self._tx, self.state, ids)
 
     def add(self, parent: Position | None, new: NewEntry) -> Position:
