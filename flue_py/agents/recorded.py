@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import replace
-from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -207,15 +206,8 @@ class Recorded(AbstractCapability[Any]):
                 await journal.add(result.all_messages())
                 await journal.settle(self._plan.sleep)
             except BaseException as error:
-                # Each of them, also if another of them fails.
-                for end in (
-                    partial(journal.add, self._messages),
-                    partial(_end, self._store, task, "failed", f"{type(error).__name__}: {error}"),
-                ):
-                    try:
-                        await end()
-                    except FlueError as failure:
-                        error.add_note(f"the end of the run is not stored: {failure}")
+                await _noted(error, journal.add(self._messages))
+                await _noted(error, _end(self._store, task, "failed", f"{type(error).__name__}: {error}"))
                 raise
             if not isinstance(result.output, DeferredToolRequests):
                 await _end(self._store, task, "done", str(result.output))
@@ -535,6 +527,14 @@ class Requests:
         wished = error.retry_after if isinstance(error, exceptions.ModelAPIError) else None
         await self._plan.sleep(max(self._plan.retry_seconds[self._retries - 1], wished or 0))
         return True
+
+
+async def _noted(error: BaseException, work: Awaitable[object]) -> None:
+    """Write the end of a run that failed. If the store does not take it, the error of the run says so."""
+    try:
+        await work
+    except FlueError as failure:
+        error.add_note(f"the end of the run is not stored: {failure}")
 
 
 class Attempts(WrapperModel):

@@ -564,11 +564,11 @@ class FolderTools:
 
     def toolset(self) -> FunctionToolset[object]:
         """Return the tools: ``read``, ``write``, ``edit`` and ``shell``."""
+        tools: FunctionToolset[object] = FunctionToolset()
+        tools.add_function(self.read, metadata={MAY_REPEAT: True})
         # Edits of one file at the same time would undo each other.
-        tools: FunctionToolset[object] = FunctionToolset(sequential=True)
-        tools.add_function(self.read, metadata={MAY_REPEAT: True}, sequential=False)
-        for change in (self.write, self.edit, self.shell):
-            tools.add_function(change)
+        for tool in (self.write, self.edit, self.shell):
+            tools.add_function(tool, sequential=True)
         return tools
 
     async def read(self, path: str, first_line: int = 1, lines: int = 2_000) -> str:
