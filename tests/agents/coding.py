@@ -1,9 +1,10 @@
-"""A coding task that is killed at an await: `python -m tests.agents.coding FOLDER MODEL URL POINT STEP`.
+"""A coding task that is killed: `python -m tests.agents.coding FOLDER MODEL URL POINT STEP`.
 
 A child for every STEP-th of `POINTS`, from POINT on, is killed there; without a POINT (""), child N is killed at its
-N-th await, for N of 0, STEP, ... until one is not reached. Then two processes make the same run at once. What is
-printed says how these ended, and what files and session have: first of a run that nobody kills. The provider at URL
-answers by `scripted`, so that it does not matter who asks.
+N-th await, for N of 0, STEP, ... until one is not reached; with the POINT "moments", STEP children wherever they are
+after so much CPU time. Then two processes make the same run at once. What is printed says how these ended, and what
+files and session have: first of a run that nobody kills. The provider at URL answers by `scripted`, so that it does
+not matter who asks.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import json
 import os
 import signal
 import sys
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count, repeat
 from pathlib import Path
@@ -157,15 +160,30 @@ def ended(folder: Path, answers: list[str | None]) -> str:
     return json.dumps({**asyncio.run(state(folder)), "files": files, "answers": answers})
 
 
+def _kills(point: str, step: int, seconds: float) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield a name and a kill for each child, of a run that takes so much CPU time."""
+    if point == "moments":
+        for number in range(step):
+            # Nobody handles the signal, so that it ends the process, whichever thread runs.
+            moment = seconds * (number + 1) / (step + 1)
+            yield f"moment{number}", partial(signal.setitimer, signal.ITIMER_PROF, moment)
+        return
+    for function, number in POINTS[int(point) :: step] if point else zip(repeat(None), count(0, step)):
+        yield f"{function}{number}", partial(killed_at, function, number)
+
+
 def main(root: Path, model: str, url: str, point: str, step: int) -> None:
     whole = begun(root / "whole")
     print(ended(whole, [asyncio.run(run(whole, model, url))]), flush=True)
-    for function, number in POINTS[int(point) :: step] if point else zip(repeat(None), count(0, step)):
-        folder = begun(root / f"{function}{number}")
+    # What the first run alone loads is not in the time of the children.
+    begin, again = time.process_time(), begun(root / "again")
+    asyncio.run(run(again, model, url))
+    for name, kill in _kills(point, step, time.process_time() - begin):
+        folder = begun(root / name)
         work = partial(run, folder, model, url)
-        [answer] = attempt(work, partial(killed_at, function, number))
-        if answer is not None:
-            assert not point, f"{function} is not reached {number} times"
+        [answer] = attempt(work, kill)
+        if answer is not None and point != "moments":
+            assert not point, f"{name} is not reached"
             break
         print(ended(folder, attempt(work, *[partial(killed_at, None, -1)] * 2)), flush=True)
 

@@ -185,9 +185,11 @@ def test_a_run_that_is_killed_at_any_commit_repeats_nothing_that_must_not_be(tmp
         (*ANTHROPIC, ("1", "2")),
         pytest.param(*OPENAI, ("", "5"), marks=pytest.mark.thorough),
         pytest.param(*ANTHROPIC, ("", "5"), marks=pytest.mark.thorough),
+        pytest.param(*OPENAI, ("moments", "20"), marks=pytest.mark.thorough),
+        pytest.param(*ANTHROPIC, ("moments", "20"), marks=pytest.mark.thorough),
     ],
 )
-def test_a_coding_task_that_is_killed_at_any_await_ends_as_undisturbed_in_one_of_two_processes(
+def test_a_coding_task_that_is_killed_anywhere_ends_as_undisturbed_in_one_of_two_processes(
     model: str, path: str, points: tuple[str, str], tmp_path: Path
 ) -> None:
     needs("agents", "openai", "anthropic")
