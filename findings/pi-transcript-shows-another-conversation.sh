@@ -5,10 +5,10 @@
 # Behaviour seen: a session of Pi is a tree, whose leaf says what the conversation is, and Pi's own `buildSessionContext` makes
 # of it what the model is sent. pi-transcript shows the messages in the order of the file, and nothing else. Here (1) a
 # question that was taken back, and its answer, stand between the others as if the talk had gone on from them; the summary of
-# that branch, which the model is sent in their place, is on no page. (2) Of a compaction the summary is on no page. (3) A
-# command that the user ran with `!`, and its output, are on no page. (4) A picture is on no page: it looks for `source`, where
-# Pi writes `data` and `mimeType`. (5) A prompt that is a plain string, as in the example of Pi's docs, is listed in the index
-# and is on no page. (6) What a context edit changed stands there as it was. Its README says none of this.
+# that branch, which the model is sent in their place, is on no page. (2) Nor is the summary of a compaction, though its README
+# names compactions. (3) A command that the user ran with `!`, and its output, are on no page. (4) Nor is a picture: it looks
+# for `source`, where Pi writes `data` and `mimeType`. (5) A prompt that is a plain string, as in the example of Pi's docs, is
+# in the index and on no page. (6) What a context edit took out stands there as it was.
 #
 # Needs npm with a registry. Exits 1 if the behaviour is another.
 set -euo pipefail
