@@ -115,26 +115,6 @@ MODULES = {
 }
 """The module of each section: a command is its function of that name."""
 
-FORMER = {
-    "transcript": "export markdown",
-    "save": "export markdown --words-only",
-    "snapshot": "export json",
-    "path": "show --path",
-    "conversation": "show --turns",
-    "history": "show --history",
-    "last": "show --answer",
-    "retry": "undo --turn --message",
-    "clear": "move --turns 0",
-    "rewind": "move --turns N",
-    "back": "undo --to REVISION",
-    "uncompact": "compact --undo",
-    "unpin": "pin --clear",
-    "include": "exclude --clear",
-    "prune": "rm --config-gone",
-    "schema": "append --schema",
-}
-"""Former commands, and the call that does the same."""
-
 
 def _tell_of_interruption() -> None:
     from flue_py.cli.command import tell
@@ -157,7 +137,6 @@ def _import_changed(place: Place) -> None:
     cls=LazyGroup,
     sections=SECTIONS,
     modules=MODULES,
-    former=FORMER,
     tell_of_interruption=_tell_of_interruption,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -329,15 +329,12 @@ class HelpfulGroup(click.Group):
     """A group that takes --db after a command, too, and suggests a command for an unknown one."""
 
     synonyms: Mapping[str, str] = MappingProxyType({})
-    former: Mapping[str, str] = MappingProxyType({})
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the named command, with the option --db. Raises `click.UsageError` for an unknown one."""
         if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing and not args[0].startswith("-"):
-            if args[0] in self.former:
-                ctx.fail(f"there is no command {args[0]!r} any more; use {ctx.command_path} {self.former[args[0]]}")
             ctx.fail(f"No such command {args[0]!r}{self._meant(ctx, args[0])}")
         name, command, rest = super().resolve_command(ctx, args)
         return name, None if command is None else _with_database(command), rest
@@ -381,7 +378,12 @@ class LazyGroup(HelpfulGroup):
         "merge": "merge-back", "pick": "cherry-pick", "tag": "label", "continue": "show",
         "ui": "browse", "tui": "browse", "browser": "browse", "explore": "browse", "open": "browse",
         "find": "search", "grep": "search",
-        "create": "new", "add": "append", "write": "append",
+        "create": "new", "add": "append", "write": "append", "schema": "append --schema",
+        "path": "show --path", "conversation": "show --turns", "history": "show --history", "last": "show --answer",
+        "transcript": "export markdown", "save": "export markdown --words-only", "snapshot": "export json",
+        "retry": "undo --turn --message", "clear": "move --turns 0", "rewind": "move --turns N",
+        "back": "undo --to REVISION", "uncompact": "compact --undo", "unpin": "pin --clear",
+        "include": "exclude --clear", "prune": "rm --config-gone",
     })  # fmt: skip
 
     def __init__(
@@ -389,12 +391,10 @@ class LazyGroup(HelpfulGroup):
         *args: object,
         sections: Mapping[str, Mapping[str, str]],
         modules: Mapping[str, str],
-        former: Mapping[str, str],
         tell_of_interruption: Callable[[], None],
         **extra: object,
     ) -> None:
         super().__init__(*args, **extra)  # type: ignore[arg-type]
-        self.former = former
         self._tell_of_interruption = tell_of_interruption
         self._sections = sections
         self._names = [name for section in sections.values() for name in section]

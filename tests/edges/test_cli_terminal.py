@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 import flue_py
-from flue_py.cli import FORMER, main
 from flue_py.cli import command as choosing
 from flue_py.cli import command as progress
-from flue_py.cli.main import CODES, INTERRUPTED, NOT_FOUND, READER_GONE
+from flue_py.cli import main
+from flue_py.cli.main import CODES, INTERRUPTED, NOT_FOUND, READER_GONE, LazyGroup
 from flue_py.cli.manage import SOMETHING_LOST
 from tests.edges.cli_runs import COMMAND, Flue, runner, seen_at_a_terminal
 from tests.effort import first
@@ -235,11 +235,10 @@ def test_where_not_even_the_error_can_be_written_the_exit_code_says_so(flue: Flu
         (["tree", "x", "--depth", "y"], "--depth': 'y' is not a valid integer range; see flue-py tree --help"),
         (["completion"], "bash"),
         *(
-            ([name, "x"], f"Error: there is no command {name!r} any more; use flue-py {call}; see flue-py --help")
-            for name, call in FORMER.items()
+            ([name, "x"], f"Error: No such command {name!r}. Did you mean {call!r}?; see flue-py --help")
+            for name, call in LazyGroup.synonyms.items()
         ),
         (["dance"], "Error: No such command 'dance'; see flue-py --help"),
-        (["ls"], "Error: No such command 'ls'. Did you mean 'sessions'?; see flue-py --help"),
         (["move", "x"], "Error: name an ENTRY, or give --before-first or --turns N; see flue-py move --help"),
     ],
     ids=" ".join,
