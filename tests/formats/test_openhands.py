@@ -320,6 +320,78 @@ def test_events_without_a_parent_follow_each_other_and_faults_are_noted() -> Non
     assert len(session.entries) == 9
 
 
+def numbered(number: int, source: str, response: str = "", spent: int = 0, **fields: Any) -> dict[str, Any]:
+    """Return an event of a version before the SDK; calls of a response are named by their tools."""
+    calls = [{"id": name, "function": {"name": name, "arguments": '{"command": "ls"}'}} for name in ("bash", "think")]
+    answer = {"id": response, "model": "lab/m", "choices": [{"message": {"content": "Hm.", "tool_calls": calls}}]}
+    called = {"function_name": fields.get("tool"), "tool_call_id": fields.pop("tool", None), "model_response": answer}
+    sums = {"model": "default", "prompt_tokens": spent * 10, "completion_tokens": spent, "cache_read_tokens": spent}
+    metrics = {"accumulated_cost": spent / 4, "accumulated_token_usage": sums}
+    more = {**({"tool_call_metadata": called} if response else {}), **({"llm_metrics": metrics} if spent else {})}
+    at = {"id": number, "timestamp": f"2025-07-10T23:30:{number:02}.5", "source": source, "message": "For people."}
+    return {**at, **more, **fields}
+
+
+OLDER = [
+    numbered(0, "agent", action="system", args={"content": "Be brief.", "tools": []}),
+    numbered(1, "environment", observation="agent_state_changed", content="", extras={"agent_state": "loading"}),
+    numbered(2, "user", action="message", args={"content": "List it.", "image_urls": ["data:image/png;base64,QQ=="]}),
+    numbered(3, "user", action="recall", args={"query": "List it."}),
+    numbered(4, "agent", "r1", 2, tool="bash", action="run", args={"command": "ls", "thought": "Looking."}),
+    numbered(5, "agent", "r1", 2, tool="think", action="think", args={"thought": "Hm."}),
+    numbered(6, "agent", observation="run", cause=4, content="a.txt", extras={"metadata": {"exit_code": 0}}),
+    numbered(7, "agent", observation="error", cause=5, content="No."),
+    numbered(8, "agent", "", 5, action="message", args={"content": "One file."}),
+    numbered(9, "user", action="message", args={"content": "More?"}),
+    numbered(10, "agent", "r2", 9, tool="finish", action="finish", args={"final_thought": "Done.", "thought": ""}),
+    numbered(11, "agent", action="condensation", args=dict.fromkeys(["forgotten_event_ids"]) | {
+        "forgotten_events_start_id": 3, "forgotten_events_end_id": 8, "summary": "SUM", "summary_offset": 4}),
+]  # fmt: skip
+
+
+@inputs("is_list", [True, False])
+async def test_older_events_are_read_from_a_list_or_from_numbered_files(is_list: bool, tmp_path: Path) -> None:
+    for fields in OLDER:
+        (tmp_path / f"{fields['id']}.json").write_bytes(document(fields))
+    (tmp_path / "trajectory.json").write_text(json.dumps(OLDER, indent=2))
+    file = tmp_path / ("trajectory.json" if is_list else "0.json")
+    async with flue_py.open(":memory:") as store:
+        report = await import_file(store, file)
+        again = await import_file(store, file)
+        (seen,) = (await all_seen(store)).values()
+        bill = (await store.usage(group_by=("model",))).rows
+    assert (report.format, report.added, again.added, report.unknown_kinds) == ("openhands", 11, 0, {})
+    assert spoken(seen.context) == [
+        ("system", "Be brief."),
+        ("user", "List it.\nSUM\nMore?"),
+        ("assistant", "Hm.\nDone."),
+    ]
+    (row,) = bill
+    assert (row.group["model"], row.calls, row.input, row.cache_read, row.output) == ("m", 3, 81, 9, 9)
+    assert row.picodollars == 2_250_000_000_000
+    (session,) = read_lines(read_openhands(file.name), [*gather_openhands(file)])
+    messages = context_of(session, session.entries[-2].id)
+    called = [part["name"] for message in messages for part in message["content"] if part["type"] == "toolCall"]
+    assert spoken(messages)[2:] == [
+        ("assistant", "Looking.\nHm."),
+        ("tool", "a.txt\n[Command finished with exit code 0]"),
+        ("tool", "[An error occurred during execution.]\n\nNo."),
+        ("assistant", "One file."),
+        ("user", "More?"),
+        ("assistant", "Hm.\nDone."),
+    ]
+    assert (called, [part["type"] for part in messages[1]["content"]]) == (["bash", "think"], ["text", "image"])
+
+
+def test_a_list_of_events_of_the_sdk_is_read_without_its_state(tmp_path: Path) -> None:
+    events = [{"id": fields.pop("id"), "timestamp": fields.pop("timestamp"), "source": "user", **fields}
+              for fields in map(dict, TALK)]  # fmt: skip
+    (tmp_path / "events.json").write_bytes(document(events))
+    assert looks_like_openhands(document(events))
+    (session,) = read_lines(read_openhands("events.json"), [*gather_openhands(tmp_path / "events.json")])
+    assert [text for _, text in spoken(context_of(session))] == ["Be brief.", "One.", "First.", "Two.", "Second."]
+
+
 async def test_torn_and_deep_files_cost_themselves_alone(tmp_path: Path) -> None:
     deep = b'{"id":"d","kind":"X","v":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
     evil = b'{"id":"e"},"type":"session","data":{}'
