@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
@@ -17,7 +18,8 @@ from flue_py.core.sessions import made_id
 from flue_py.core.usage import PaidCall, call_of, read_reported
 from flue_py.errors import shown
 from flue_py.formats import gathered, kit
-from flue_py.providers.base import fields_of, objects_in, only
+from flue_py.providers.base import fields_of, objects_in, only, result_message
+from flue_py.providers.openai_chat import calls_in
 
 # A message is a row, and its parts are a list of JSON. An answer is rewritten while it is streamed, until it has a part
 # that says how it finished. The context begins at the summary that the session names.
@@ -26,7 +28,9 @@ from flue_py.providers.base import fields_of, objects_in, only
 
 FORMAT = "crush"
 
-_UNTITLED = frozenset({"", "Untitled Session", "New Session"})
+_UNTITLED = frozenset({"", "Untitled Session", "New Session", "New Agent Session"})
+_THOUGHT = re.compile(r"<think>.*?(</think>|\Z)\s*", re.DOTALL)
+"""The thoughts of small models before the title that they are asked for."""
 _ATTACHED = "<system_info>The files below have been attached by the user, consider them in your response</system_info>"
 """The words that the program sends before the text files of a prompt."""
 _STOPS = {"end_turn": "stop", "max_tokens": "length", "tool_use": "toolUse", "canceled": "aborted"}
@@ -100,6 +104,8 @@ class _Reading(Struct):
     chain: kit.Chain
     summary: JsonValue
     """The message that is the latest summary."""
+    tools: dict[str, str] = field(default_factory=dict)
+    """The tools of the calls, which results do not name."""
 
     def add(self, message: _Message) -> None:
         """Add a message."""
@@ -111,7 +117,7 @@ class _Reading(Struct):
             unread = message.unread("tool_result", "finish")
             for number, result in enumerate(results):
                 rest = without(result, "tool_call_id", "name", "content", "is_error")
-                self._say(message, _result_of(result), [rest, *([] if number else unread)])
+                self._say(message, _result_of(result, self.tools), [rest, *([] if number else unread)])
         elif message.role == "user" and (content := _asked(message)):
             unread = message.unread("text", "binary", "shell_command", "finish")
             self._say(message, {"role": "user", "content": content}, unread)
@@ -119,6 +125,7 @@ class _Reading(Struct):
             names = only(message.fields, "model", "provider")
             stop = _STOPS.get(str(message.finish), "error")
             said: JsonObject = {"role": "assistant", "content": content, **names, "stopReason": stop}
+            self.tools |= calls_in(said)
             thoughts = [without(part, "thinking", "signature") for part in message.data("reasoning")]
             unread = message.unread("reasoning", "text", "tool_call", "finish")
             self._say(message, said, [*thoughts, *message.data("finish"), *unread])
@@ -182,13 +189,12 @@ def _answered(message: _Message) -> list[JsonValue]:
     return content
 
 
-def _result_of(result: JsonObject) -> JsonObject:
-    data, is_error = result.get("data"), result.get("is_error") is True
+def _result_of(result: JsonObject, tools: Mapping[str, str]) -> JsonObject:
+    data, call_id, is_error = result.get("data"), result.get("tool_call_id"), result.get("is_error") is True
     content: JsonObject = {"type": "text", "text": result.get("content")}
     if data and not is_error:
         content = {"type": "image", "data": data, "mimeType": result.get("mime_type")}
-    said: JsonObject = {"role": "toolResult", "toolCallId": result.get("tool_call_id"), "content": [content]}
-    return {**said, **({"toolName": result["name"]} if result.get("name") else {}), "isError": is_error}
+    return result_message(call_id, [content], result.get("name") or tools.get(str(call_id)), is_error=is_error)
 
 
 def _call(session: JsonObject, session_id: str) -> tuple[PaidCall, ...]:
@@ -227,6 +233,7 @@ def parse_crush(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.Se
         else:
             reading.add(message)
     parent = kit.task_below(about.get("parent_session_id"), session_id)
+    title = _THOUGHT.sub("", kit.one_text(about.get("title")) or "")
     # The cost of a task is added to that of the session above it.
     calls = _call(about, session_id) if parent is None else ()
     if not reading.chain.entries and not calls:
@@ -236,7 +243,7 @@ def parse_crush(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.Se
         FORMAT,
         "crush.db",
         {"session": about},
-        auto_title=None if str(about.get("title")) in _UNTITLED else about.get("title"),
+        auto_title=None if title in _UNTITLED else title,
         cwd=next((row.fields.get("folder") for row in rows[1:] if row.type == "place"), None),
         created_us=kit.read_moment(about.get("created_at")),
         parent=parent,

@@ -87,7 +87,7 @@ RESULTS = [
         "tool_result",
         {"tool_call_id": "c1", "name": "ls", "content": "a b", "data": "", "metadata": "m", "is_error": False},
     ),
-    ("tool_result", {"tool_call_id": "c2", "name": "view", "content": "no file", "is_error": True}),
+    ("tool_result", {"tool_call_id": "c2", "name": "", "content": "no file", "is_error": True}),
     finish("stop"),
 ]
 
@@ -115,6 +115,8 @@ async def test_messages_calls_results_and_facts_of_a_session(tmp_path: Path) -> 
     async with flue_py.open(":memory:") as store:
         seen = (await imported(store, filled(tmp_path)))["s"]
         info = (await store.find_session("s")).info
+        days = [row.group for row in (await store.usage(group_by=("day",), tz="UTC")).rows]
+    assert [str(day["day"]) for day in days] == ["2026-09-21"]  # not the day of the import
     assert (info.auto_title, info.cwd, info.created_us) == ("Counting", str(tmp_path / "shop"), AT * 1_000_000)
     assert (info.spent, info.spent_tokens) == (Decimal("0.25"), 0)
     assert [message["role"] for message in seen.context] == [
@@ -124,10 +126,28 @@ async def test_messages_calls_results_and_facts_of_a_session(tmp_path: Path) -> 
     assert (answer["provider"], answer["model"], answer["stopReason"]) == ("anthropic", "sonnet", "toolUse")
     assert answer["content"][0] == {"type": "thinking", "thinking": "Look.", "thinkingSignature": "sig"}
     assert [part.get("arguments") for part in answer["content"]] == [None, None, {"path": "."}, {"input": "{torn"}]
-    assert [(message_text(message), message["isError"]) for message in seen.context[2:4]] == [
-        ("a b", False), ("no file", True),
+    assert [(message_text(message), message["toolName"], message["isError"]) for message in seen.context[2:4]] == [
+        ("a b", "ls", False), ("no file", "view", True),
     ]  # fmt: skip
     assert any('"metadata":"m"' in (extra or "") for *_, extra in seen.entries.values())
+
+
+@inputs(
+    ("title", "shown"),
+    [
+        ("New Agent Session", None),
+        ("<think>\nShort?\n</think>\n\nCounting", "Counting"),
+        ("<think> A title that", None),
+    ],
+)
+async def test_a_title_is_what_the_program_would_have_a_person_read(
+    title: str, shown: str | None, tmp_path: Path
+) -> None:
+    project = filled(tmp_path)
+    project.run("UPDATE sessions SET title = ?", values=(title,))
+    async with flue_py.open(":memory:") as store:
+        await imported(store, project)
+        assert (await store.find_session("s")).info.auto_title == shown
 
 
 async def test_a_session_grows_an_answer_waits_and_a_cost_is_paid_once(tmp_path: Path) -> None:
