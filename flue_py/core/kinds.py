@@ -599,8 +599,8 @@ _WHOLE: Mapping[str, str] = {
     "You are continuing a trajectory after a context compaction.": "summary of what came before",
     "</previous_user_messages>": "summary of what came before",
     "Base directory for this skill:": "skill",
-    "[Image: source:": "picture",
-    "[Image: original ": "picture",
+    **dict.fromkeys(("[Image: source:", "[Image: original "), "picture"),
+    **dict.fromkeys(("Called the Read tool with the following input:", "<path>/", "<file>\n0000"), "attached file"),
 }
 """How messages begin that a program wrote whole, and their names."""
 

@@ -46,6 +46,8 @@ INSERTED = [
     "# Context from my IDE setup:\n\n## Open tabs:\n- a.py: src/a.py\n",
     "[Context Summary]\n\nThey fixed the parser.",
     "[Branch Summary]\n\nThey tried.",
+    'Called the Read tool with the following input: {"filePath":"/w/a.py"}',
+    "<path>/w/a.py</path>\n<type>file</type>\n<content>\n1: x\n</content>",
     "<current_datetime>2026-11-28T21:04:32.843+00:00</current_datetime>",
     "You are continuing a trajectory after a context compaction.\n\n<previous_user_messages>",
     "</previous_user_messages>\n\nHere is a summary of what has happened so far:",
@@ -100,7 +102,8 @@ def test_a_line_that_leads_to_the_next_is_no_title_of_its_own() -> None:
     [
         text
         for text in INSERTED
-        if not text.startswith(("/", "This", "# ", "[Context", "[Branch", "You", "</")) and "cut off" not in text
+        if not text.startswith(("/", "This", "# ", "[Context", "[Branch", "You", "</", "Called", "<path>"))
+        and "cut off" not in text
     ],
 )
 def test_blocks_before_what_a_person_said_are_taken_off(before: str) -> None:

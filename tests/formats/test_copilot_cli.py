@@ -22,6 +22,7 @@ from tests.formats.transcripts import (
     import_lines,
     rows_are_accounted_for,
 )
+from tests.formats.trees import context_of
 from tests.programs.made import unpack
 from tests.tables import inputs
 
@@ -192,6 +193,14 @@ def test_older_files_have_sums_alone_which_are_paid_when_they_grow() -> None:
     }  # fmt: skip
     ((part,), _) = read(*TALK, row("session.shutdown", "d1", modelMetrics={"m": {"usage": newer}}))
     assert [len(entry.calls) for entry in part.entries] == [0, 0, 1, 0, 1, 0]
+
+
+def test_a_reminder_behind_the_words_is_no_part_of_them() -> None:
+    reminded = said("u1", "Fix it.\n\n<system_reminder>\nNo tables.\n</system_reminder>")
+    (session,), _ = read(START, reminded)
+    (message,) = context_of(session)
+    texts = ["<now/>\n\nFix it.", "<system_reminder>\nNo tables.\n</system_reminder>"]
+    assert [part["text"] for part in message["content"]] == texts
 
 
 def test_sub_agents_of_sub_agents_and_older_rows_of_them_are_tasks() -> None:
