@@ -18,7 +18,8 @@ from flue_py.core.kinds import COMPACTION, EXCLUSION
 from flue_py.core.sessions import made_id
 from flue_py.core.usage import PaidCall, call_of, read_reported, usage_json
 from flue_py.errors import UnreadableFile, shown
-from flue_py.formats import gathered, kit
+from flue_py.formats import kit
+from flue_py.formats.gathered import SESSION, GatheredReader, gathered_row, object_beside, read_beside, states_of
 from flue_py.providers.base import blocks_of, fields_of, listed, only
 from flue_py.providers.openai_chat import arguments_from_text, image_from_url
 from flue_py.system import read_beginning
@@ -68,13 +69,11 @@ def gather_openhands(path: Path) -> Generator[bytes, None, None]:
         return
     folder = path.absolute().parent
     about: JsonObject = {"file": f"{folder.name}/{path.name}"}
-    about["meta"] = only(gathered.object_beside(folder / _META), "title", "created_at", "forked_from_conversation_id")
-    about["billed"] = [
-        name for file in folder.glob(f"{_TASKS}/*/{_STATE}") for name, _ in bill_of(gathered.object_beside(file))
-    ]
+    about["meta"] = only(object_beside(folder / _META), "title", "created_at", "forked_from_conversation_id")
+    about["billed"] = [name for file in folder.glob(f"{_TASKS}/*/{_STATE}") for name, _ in bill_of(object_beside(file))]
     if folder.parent.name == _TASKS:
-        about["above"] = gathered.object_beside(folder.parent.parent / _STATE).get("id")
-    yield _row(gathered.SESSION, path, about)
+        about["above"] = object_beside(folder.parent.parent / _STATE).get("id")
+    yield _row(SESSION, path, about)
     matches = [(_EVENT_FILE.fullmatch(file.name), file) for file in folder.glob("events/event-*.json")]
     for _, name, file in sorted((int(match[1]), match[2], file) for match, file in matches if match):
         yield _row("event", file, {"name": name})
@@ -83,11 +82,9 @@ def gather_openhands(path: Path) -> Generator[bytes, None, None]:
 def beside_openhands(path: Path) -> JsonValue:
     """Return the states of the other files of a conversation. Never raises."""
     folder = path.absolute().parent
-    events = made_id(FORMAT, kit.json_line(gathered.states_of(sorted(folder.glob("events/event-*.json")))))
-    return {
-        "events": events,
-        "others": gathered.states_of([folder / _META, *sorted(folder.glob(f"{_TASKS}/*/{_STATE}")), *_numbered(path)]),
-    }
+    events = made_id(FORMAT, kit.json_line(states_of(sorted(folder.glob("events/event-*.json")))))
+    others = [folder / _META, *sorted(folder.glob(f"{_TASKS}/*/{_STATE}")), *_numbered(path)]
+    return {"events": events, "others": states_of(others)}
 
 
 def _numbered(path: Path) -> list[Path]:
@@ -98,27 +95,24 @@ def _numbered(path: Path) -> list[Path]:
 
 def _rows_of_list(path: Path) -> Iterator[bytes]:
     """Yield the rows of a list of events, or of numbered files: the first names the conversation."""
-    events = [gathered.object_beside(file) for file in _numbered(path)]
-    events = events or [
-        item.value for item in kit.read_items(gathered.whole_file(path), kit.Notes(), str(path), ()).items
-    ]
+    notes, events = kit.Notes(), [object_beside(file) for file in _numbered(path)]
+    if not events:
+        events = [item.value for item in kit.read_items(read_beside(path) or b"", notes, str(path), ()).items]
     older = Older(made_id(FORMAT, kit.json_line([only(event, "id", "timestamp") for event in events[:1]])))
     newer = [older.newer(event) for event in events]
-    bill: JsonObject = {
-        "token_usages": older.usages,
-        "costs": older.costs if older.sums.get("accumulated_cost") else [],
-    }
-    stats: JsonObject = {"usage_to_metrics": {"agent": bill}}
-    state: JsonObject = {"id": older.session_id, "agent": {}, "stats": stats}
-    yield gathered.gathered_row(gathered.SESSION, {"file": f"{path.absolute().parent.name}/{path.name}", "data": state})
+    costs: list[JsonValue] = older.costs if older.sums.get("accumulated_cost") else []
+    bill: JsonObject = {"token_usages": older.usages, "costs": costs}
+    state: JsonObject = {"id": older.session_id, "agent": {}, "stats": {"usage_to_metrics": {"agent": bill}}}
+    yield gathered_row(SESSION, {"file": f"{path.absolute().parent.name}/{path.name}", "data": state})
     for event in newer:
-        yield gathered.gathered_row("event", {"data": event})
+        yield gathered_row("event", {"data": event})
+    yield from (b"{" for _ in notes.skipped)
 
 
 def _row(kind: str, path: Path, fields: JsonObject) -> bytes:
     """Return a row with the text of a file in it as it is: no line ends, no type of its own."""
-    data = (gathered.read_beside(path) or b"").removeprefix(b"\xef\xbb\xbf")
-    return b'{"data":' + re.sub(rb"[\r\n]", b" ", data) + b"," + gathered.gathered_row(kind, fields)[1:]
+    data = (read_beside(path) or b"").removeprefix(b"\xef\xbb\xbf")
+    return b'{"data":' + re.sub(rb"[\r\n]", b" ", data) + b"," + gathered_row(kind, fields)[1:]
 
 
 class _View(Struct):
@@ -315,7 +309,7 @@ class _Reading(Struct):
 
 def parse_openhands(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -> kit.SessionPart | None:
     """Return the conversation of a state and its events. Raises `UnreadableFile` if the state is none."""
-    about = rows[0].fields if rows[0].type == gathered.SESSION else {}
+    about = rows[0].fields if rows[0].type == SESSION else {}
     state, meta = fields_of(about.get("data")), fields_of(about.get("meta"))
     file = kit.text_in(about, "file") or "the file"
     session_id, above = state.get("id"), about.get("above")
@@ -348,7 +342,7 @@ def parse_openhands(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -
     return replace(parsed, restates=True, calls=calls)
 
 
-read_openhands = partial(gathered.GatheredReader, parse_openhands)
+read_openhands = partial(GatheredReader, parse_openhands)
 
 
 # The events as our messages, and the calls that were paid for.
@@ -600,12 +594,15 @@ class Older(Struct):
             event |= self._condensed(str(event["id"]), args)
         elif isinstance(action, str) and is_by_agent and action not in _BESIDE:
             asked = [fields_of(call) for call in listed(answer.get("tool_calls"))]
-            function = next((call["function"] for call in asked if call.get("id") == meta.get("tool_call_id")), None)
+            function = next(
+                (call.get("function") for call in asked if call.get("id") == meta.get("tool_call_id")), None
+            )
             told: JsonObject = {"name": action, "arguments": without(args, "thought"), **fields_of(function)}
             call: JsonObject = {"id": meta.get("tool_call_id") or event["id"], **told}
-            thought = kit.text_in(answer if action == "think" else args, "thought" if action != "think" else "content")
-            thoughts: list[JsonValue] = [_text(thought)] if thought else []
-            event |= {"kind": ACTION, "tool_call": call, "thought": thoughts, "action": {**args, "action": action}}
+            # The thought of this tool is its argument.
+            thought = kit.one_text(answer.get("content") if action == "think" else args.get("thought"))
+            event |= {"kind": ACTION, "tool_call": call, "thought": [_text(thought)] if thought else []}
+            event["action"] = {**args, "action": action}
             self.calls[str(number)] = call
         elif action is None and (made := self.calls.get(str(fields.get("cause")))):
             event |= {"kind": "ObservationEvent", "tool_call_id": made["id"], "tool_name": made["name"]}

@@ -196,11 +196,9 @@ def test_older_files_have_sums_alone_which_are_paid_when_they_grow() -> None:
 
 
 def test_a_reminder_behind_the_words_is_no_part_of_them() -> None:
-    reminded = said("u1", "Fix it.\n\n<system_reminder>\nNo tables.\n</system_reminder>")
-    (session,), _ = read(START, reminded)
-    (message,) = context_of(session)
     texts = ["<now/>\n\nFix it.", "<system_reminder>\nNo tables.\n</system_reminder>"]
-    assert [part["text"] for part in message["content"]] == texts
+    (session,), _ = read(START, said("u1", "\n\n".join(texts).removeprefix("<now/>\n\n")))
+    assert [part["text"] for part in context_of(session)[0]["content"]] == texts
 
 
 def test_sub_agents_of_sub_agents_and_older_rows_of_them_are_tasks() -> None:

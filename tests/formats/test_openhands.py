@@ -13,7 +13,7 @@ import pytest
 import flue_py
 from flue_py.errors import UnreadableFile
 from flue_py.formats.kit import Notes, ParseReport, Row, SessionPart, read_lines
-from flue_py.formats.openhands import gather_openhands, looks_like_openhands, parse_openhands, read_openhands
+from flue_py.formats.openhands import Older, gather_openhands, looks_like_openhands, parse_openhands, read_openhands
 from flue_py.formats.registry import recognize
 from tests.formats.transcripts import all_seen, import_file
 from tests.formats.trees import context_of, document
@@ -323,11 +323,13 @@ def test_events_without_a_parent_follow_each_other_and_faults_are_noted() -> Non
 def numbered(number: int, source: str, response: str = "", spent: int = 0, **fields: Any) -> dict[str, Any]:
     """Return an event of a version before the SDK; calls of a response are named by their tools."""
     calls = [{"id": name, "function": {"name": name, "arguments": '{"command": "ls"}'}} for name in ("bash", "think")]
-    answer = {"id": response, "model": "lab/m", "choices": [{"message": {"content": "Hm.", "tool_calls": calls}}]}
+    usage = {"prompt_tokens": 20, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 5}}
+    choices = [{"message": {"content": "Hm.", "tool_calls": calls}}]
+    answer = {"id": response, "model": "lab/m", "choices": choices, "usage": usage}
     called = {"function_name": fields.get("tool"), "tool_call_id": fields.pop("tool", None), "model_response": answer}
     sums = {"model": "default", "prompt_tokens": spent * 10, "completion_tokens": spent, "cache_read_tokens": spent}
-    metrics = {"accumulated_cost": spent / 4, "accumulated_token_usage": sums}
-    more = {**({"tool_call_metadata": called} if response else {}), **({"llm_metrics": metrics} if spent else {})}
+    more: dict[str, Any] = {"tool_call_metadata": called} if response else {}
+    more |= {"llm_metrics": {"accumulated_cost": spent / 4, "accumulated_token_usage": sums}} if spent else {}
     at = {"id": number, "timestamp": f"2025-07-10T23:30:{number:02}.5", "source": source, "message": "For people."}
     return {**at, **more, **fields}
 
@@ -356,36 +358,35 @@ async def test_older_events_are_read_from_a_list_or_from_numbered_files(is_list:
     (tmp_path / "trajectory.json").write_text(json.dumps(OLDER, indent=2))
     file = tmp_path / ("trajectory.json" if is_list else "0.json")
     async with flue_py.open(":memory:") as store:
-        report = await import_file(store, file)
-        again = await import_file(store, file)
-        (seen,) = (await all_seen(store)).values()
-        bill = (await store.usage(group_by=("model",))).rows
+        report, again = [await import_file(store, file) for _ in range(2)]
+        ((_, seen),) = (await all_seen(store)).items()
+        bill = (await store.usage()).total
     assert (report.format, report.added, again.added, report.unknown_kinds) == ("openhands", 11, 0, {})
-    assert spoken(seen.context) == [
-        ("system", "Be brief."),
-        ("user", "List it.\nSUM\nMore?"),
-        ("assistant", "Hm.\nDone."),
-    ]
-    (row,) = bill
-    assert (row.group["model"], row.calls, row.input, row.cache_read, row.output) == ("m", 3, 81, 9, 9)
-    assert row.picodollars == 2_250_000_000_000
+    ends = [("user", "List it.\nSUM\nMore?"), ("assistant", "Hm.\nDone.")]
+    assert spoken(seen.context) == [("system", "Be brief."), *ends]
+    assert (bill.calls, bill.input, bill.cache_read, bill.output, bill.picodollars) == (3, 81, 9, 9, 2_250_000_000_000)
     (session,) = read_lines(read_openhands(file.name), [*gather_openhands(file)])
     messages = context_of(session, session.entries[-2].id)
     called = [part["name"] for message in messages for part in message["content"] if part["type"] == "toolCall"]
     assert spoken(messages)[2:] == [
-        ("assistant", "Looking.\nHm."),
-        ("tool", "a.txt\n[Command finished with exit code 0]"),
-        ("tool", "[An error occurred during execution.]\n\nNo."),
-        ("assistant", "One file."),
-        ("user", "More?"),
-        ("assistant", "Hm.\nDone."),
-    ]
+        ("assistant", "Looking.\nHm."), ("tool", "a.txt\n[Command finished with exit code 0]"),
+        ("tool", "[An error occurred during execution.]\n\nNo."), ("assistant", "One file."),
+        ("user", "More?"), ends[1],
+    ]  # fmt: skip
     assert (called, [part["type"] for part in messages[1]["content"]]) == (["bash", "think"], ["text", "image"])
 
 
+def test_an_older_answer_without_sums_is_paid_once_by_its_response() -> None:
+    older = Older("s")
+    for number, tool in enumerate(("bash", "think")):
+        older.newer(numbered(number, "agent", "r1", tool=tool, action="run", args={}))
+    counts = {"prompt_tokens": 20, "completion_tokens": 2, "cache_read_tokens": 5}
+    assert older.usages == [{"model": "lab/m", **counts, "response_id": "r1"}]
+
+
 def test_a_list_of_events_of_the_sdk_is_read_without_its_state(tmp_path: Path) -> None:
-    events = [{"id": fields.pop("id"), "timestamp": fields.pop("timestamp"), "source": "user", **fields}
-              for fields in map(dict, TALK)]  # fmt: skip
+    first = ("id", "timestamp", "source")
+    events = [{name: fields.get(name, "user") for name in first} | fields for fields in TALK]
     (tmp_path / "events.json").write_bytes(document(events))
     assert looks_like_openhands(document(events))
     (session,) = read_lines(read_openhands("events.json"), [*gather_openhands(tmp_path / "events.json")])
