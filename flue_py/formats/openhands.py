@@ -219,8 +219,13 @@ class _Reading(Struct):
             notes.repair(event.line, "condenses too long a path; it is kept outside the context")
         elif event.has_summary:
             ranges, holes = self._stretches(event, view)
-            body: JsonObject = {"summary": event.fields["summary"], "firstKeptEntryId": view.behind[""], BASE: None}
-            body |= {RANGES: [item.as_json for item in ranges], "details": without(event.fields, *ENVELOPE, "summary")}
+            body: JsonObject = {
+                "summary": event.fields["summary"],
+                "firstKeptEntryId": view.behind[""],
+                "tokensBefore": 0,
+            }
+            body |= {BASE: None, RANGES: [item.as_json for item in ranges]}
+            body["details"] = without(event.fields, *ENVELOPE, "summary")
             entry = kit.plain_entry(COMPACTION, body)
         elif len(holes) < len(view.dropped):
             notes.repair(event.line, "forgets a summary and has none of its own: the summary stays in the context")
@@ -588,16 +593,15 @@ class Older(Struct):
             texts = (args.get("content"), args.get("thought"), answer.get("content"), args.get("final_thought"))
             words: list[JsonValue] = [_text(text) for text in dict.fromkeys(map(kit.one_text, texts)) if text]
             said: JsonObject = {"role": "assistant" if is_by_agent else "user", "content": words}
-            words += [{"type": "image", "image_urls": args.get("image_urls")}]
-            event |= {"kind": "MessageEvent", "llm_message": said}
+            words += [{"type": "image", "image_urls": listed(args.get("image_urls"))}]
+            event |= {"kind": "MessageEvent", "llm_message": said, "args": without(args, "content")}
         elif action == "condensation":
             event |= self._condensed(str(event["id"]), args)
         elif isinstance(action, str) and is_by_agent and action not in _BESIDE:
-            asked = [fields_of(call) for call in listed(answer.get("tool_calls"))]
-            function = next(
-                (call.get("function") for call in asked if call.get("id") == meta.get("tool_call_id")), None
-            )
-            told: JsonObject = {"name": action, "arguments": without(args, "thought"), **fields_of(function)}
+            asked = map(fields_of, listed(answer.get("tool_calls")))
+            functions = {str(call.get("id")): call.get("function") for call in asked}
+            function = fields_of(functions.get(str(meta.get("tool_call_id"))))
+            told: JsonObject = {"name": action, "arguments": without(args, "thought"), **function}
             call: JsonObject = {"id": meta.get("tool_call_id") or event["id"], **told}
             # The thought of this tool is its argument.
             thought = kit.one_text(answer.get("content") if action == "think" else args.get("thought"))

@@ -116,9 +116,11 @@ async def imported(store: Store, project: Project) -> dict[str, Seen]:
 async def test_messages_calls_results_and_facts_of_a_session(tmp_path: Path) -> None:
     async with flue_py.open(":memory:") as store:
         seen = (await imported(store, filled(tmp_path)))["s"]
-        info = (await store.find_session("s")).info
+        session = await store.find_session("s")
+        info, exported = session.info, await flue_py.transfer.export_session(session, "pi")
         (day,) = (await store.usage(group_by=("day",), tz="UTC")).rows
     assert str(day.group["day"]) == "2026-09-21"  # not the day of the import
+    assert "left out: the bill of calls without an entry" in map(str, exported.notes)
     assert (info.auto_title, info.cwd, info.created_us) == ("Counting", str(tmp_path / "shop"), AT * 1_000_000)
     assert (info.spent, info.spent_tokens) == (Decimal("0.25"), 0)
     assert [message["role"] for message in seen.context] == ["user", "assistant", *["toolResult"] * 2, "assistant"]

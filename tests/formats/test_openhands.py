@@ -367,13 +367,14 @@ async def test_older_events_are_read_from_a_list_or_from_numbered_files(is_list:
     assert (bill.calls, bill.input, bill.cache_read, bill.output, bill.picodollars) == (3, 81, 9, 9, 2_250_000_000_000)
     (session,) = read_lines(read_openhands(file.name), [*gather_openhands(file)])
     messages = context_of(session, session.entries[-2].id)
-    called = [part["name"] for message in messages for part in message["content"] if part["type"] == "toolCall"]
+    parts = [part for message in messages for part in message["content"]]
+    called = [part["name"] for part in parts if part["type"] == "toolCall"]
     assert spoken(messages)[2:] == [
         ("assistant", "Looking.\nHm."), ("tool", "a.txt\n[Command finished with exit code 0]"),
         ("tool", "[An error occurred during execution.]\n\nNo."), ("assistant", "One file."),
         ("user", "More?"), ends[1],
     ]  # fmt: skip
-    assert (called, [part["type"] for part in messages[1]["content"]]) == (["bash", "think"], ["text", "image"])
+    assert (called, [part["type"] for part in parts].count("image")) == (["bash", "think"], 1)
 
 
 def test_an_older_answer_without_sums_is_paid_once_by_its_response() -> None:
