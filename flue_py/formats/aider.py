@@ -8,7 +8,7 @@ from functools import partial
 from io import StringIO
 from pathlib import Path
 
-from flue_py.core.json import JsonObject
+from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.sessions import made_id
 from flue_py.errors import UnreadableFile
 from flue_py.formats import kit
@@ -16,6 +16,7 @@ from flue_py.formats.gathered import SESSION, GatheredReader, gathered_row, read
 
 # The file is Markdown that aider only appends to. Its notes and the lines of a person end with two spaces; a line of an
 # answer that begins in the same way has none, as a rule. A note of several lines has them at the end of the last.
+# An editor may have taken these spaces away: then each line that begins so is aider's own.
 #
 # A part is complete when the next one follows: its entry has an id made of its text.
 # docs/formats/aider.md names all that is lost.
@@ -25,11 +26,15 @@ HISTORY = ".aider.chat.history.md"
 
 _HEADING = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\s*")
 _END = "  "
+_LAST_LINE = re.compile(r"\S  $")
 _USER, _NOTE, _REPORT = "#### ", "> ", "> Tokens: "
 _TOKENS = re.compile(r"Tokens: (\S+) sent,(?: (\S+) cache write,)?(?: (\S+) cache hit,)? (\S+) received\.")
 _COST = re.compile(r"Cost: \$([\d.]+) message")
-_MODEL = re.compile(r"(?:Main model|Model): (\S+) with \S+ edit format")
-_CLEARED = re.compile(r"All (?:files dropped and )?chat history cleared\.?")
+_MODEL = re.compile(r"(Main model|Editor model|Models?): (\S+)(?: (?:with|using) .+)?")
+_CLEARED = re.compile(r"All (?:files dropped and )?chat history cleared\.?|/(?:clear|reset)\b.*", re.DOTALL)
+_THOUGHT = re.compile(r"<(think|thinking-content-[0-9a-f]{32})>(.*?)(?:</\1>(.*)|$)", re.DOTALL)
+_NO_WORDS = ("/", "!", "<blank>")
+"""The beginnings of texts of a person that are sent to no model: commands, and that nothing was typed."""
 
 
 def looks_like_aider(head: bytes, path_name: str = "") -> bool:
@@ -52,7 +57,7 @@ def gather_aider(path: Path) -> Generator[bytes, None, None]:
             sessions.append((heading[1], []))
     counts: dict[str, int] = {}
     for number, (started, lines) in enumerate(sessions, 1):
-        parts = [*_parts(lines)]
+        parts = [*_parts(lines, is_begun=started is None)]
         if number < len(sessions) and parts:
             parts[-1]["complete"] = True
         first = next((str(part["text"]) for part in parts if part["complete"]), None)
@@ -63,24 +68,32 @@ def gather_aider(path: Path) -> Generator[bytes, None, None]:
             yield from (gathered_row(str(part["type"]), part) for part in parts)
 
 
-def _parts(lines: list[str]) -> Iterator[JsonObject]:
-    """Yield the parts of a session: the words of a person, notes, and answers."""
+def _parts(lines: list[str], *, is_begun: bool) -> Iterator[JsonObject]:
+    """Yield the parts of a session: the words of a person, notes, and answers. ``is_begun``: its beginning is lost."""
     kind, texts, is_open = "answer", list[str](), False
+    asked = next((line.rstrip("\r\n") for line in lines if line.startswith(_USER) and line.endswith("\n")), _END)
+    is_trimmed = not asked.endswith(_END)
     for line in lines:
         text = line.rstrip("\r\n")
-        is_own = text.endswith(_END)
+        if is_trimmed and f"{text} " in (_USER, _NOTE):
+            text += " "
+        is_own = text.endswith(_END) or (is_trimmed and text.startswith((_USER, _NOTE)))
         if is_open and not (is_own and text.startswith((_USER, _NOTE))):
             texts.append(text)
-            is_open = not is_own
+            # aider takes other spaces away before it adds its own.
+            is_open = not _LAST_LINE.search(text)
             continue
         begins = "user" if text.startswith(_USER) else "note" if text.startswith(_NOTE) else "answer"
-        if not is_own and kind == "answer" and not text.startswith(_REPORT):
+        if not is_own and kind == "answer" and is_begun and not text.startswith(_REPORT):
             begins = "answer"
-        if begins != kind or kind == "note":
-            yield from _part(kind, texts, is_complete=True)
+        if is_trimmed and kind == "user" and not text:
+            continue  # Some editors put an empty line between the lines of a question.
+        is_next = is_trimmed and kind == "user" and any(one.startswith(_NO_WORDS) for one in (texts[0], text[5:]))
+        if begins != kind or kind == "note" or is_next:
+            yield from _part(kind, texts, is_complete=line.endswith("\n") or kind == "note")
             kind, texts = begins, []
         texts.append(text if begins == "answer" else text[len(_USER if begins == "user" else _NOTE) :])
-        is_open = begins == "note" and not is_own
+        is_open, is_begun = begins == "note" and not is_own, is_begun or begins == "user"
     yield from _part(kind, texts, is_complete=kind == "note" and not is_open and lines[-1].endswith("\n"))
 
 
@@ -95,7 +108,8 @@ def parse_aider(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.Se
     about = rows[0].fields
     started, folder = kit.one_text(about.get("started")), kit.one_text(about.get("cwd"))
     moment = kit.read_time(started)
-    chain, model = kit.Chain(str(about.get("session")), notes), dict[str, str]()
+    chain, models = kit.Chain(str(about.get("session")), notes), dict[str, dict[str, str]]()
+    role, answer = "main", list[str]()
     notes.left_out["is about a session"] += 1
     whole = [row for row in rows[1:] if row.fields.get("complete") is True or take_all]
     following = rows[1 + len(whole) :]
@@ -105,23 +119,29 @@ def parse_aider(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.Se
         notes.hold_back(row.line)
     for at, row in enumerate(whole):
         text = str(row.fields.get("text"))
-        named = _MODEL.fullmatch(text) if row.type == "note" else None
-        if named is not None:
-            provider, slash, name = named[1].partition("/")
-            model = {"provider": provider, "model": name} if slash else {"model": named[1]}
-        if row.type == "note" or (row.type == "user" and text.startswith(("/", "!"))):
-            kind = "aider.note" if row.type == "note" else "aider.command"
+        is_note, is_user = row.type == "note", row.type == "user"
+        if is_note and (named := _MODEL.fullmatch(text)) is not None:
+            models["editor" if named[1] == "Editor model" else "main"] = _name(named[2])
+        elif is_user:
+            # The plan of an architect is the question to the editor: aider writes it a second time.
+            words = text.split()
+            role = "editor" if "editor" in models and words == answer[-len(words) :] else "main"
+        model = models.get(role, {})
+        if is_note or (is_user and (role == "editor" or text.startswith(_NO_WORDS))):
+            kind = "aider.note" if is_note else f"aider.{'editor' if role == 'editor' else 'command'}"
             entry, usage = kit.plain_entry(kind, {"text": text}), _usage(row)
             if usage and whole[at - 1].type != "answer":
                 names = {"provider": "", "model": "", **model, "call_id": ""}
                 entry = kit.with_call(entry, usage, notes, row.line, **names)
+            is_new = chain.leaf is None
             chain.add(entry, row.line, created_us=moment)
-            chain.leaf = None if row.type == "note" and _CLEARED.fullmatch(text) else chain.leaf
+            chain.leaf = None if _CLEARED.fullmatch(text) and not is_new else chain.leaf
             continue
         message: JsonObject = {"role": "user", "content": text}
         if row.type == "answer":
+            answer = text.split()
             usage = _usage(whole[at + 1]) if at + 1 < len(whole) else {}
-            message = {"role": "assistant", "content": text, **model, **({"usage": usage} if usage else {})}
+            message = {"role": "assistant", "content": _content(text), **model, **({"usage": usage} if usage else {})}
         entry, extra = kit.message_entry(message, {**message}, row.line, notes)
         chain.add(entry, row.line, beside=extra, created_us=moment)
     if not chain.entries:
@@ -131,6 +151,21 @@ def parse_aider(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.Se
 
 
 read_aider = partial(GatheredReader, parse_aider)
+
+
+def _name(model: str) -> dict[str, str]:
+    """Return the provider, if there is one, and the model of a name."""
+    provider, slash, name = model.partition("/")
+    return {"provider": provider, "model": name} if slash else {"model": model}
+
+
+def _content(answer: str) -> JsonValue:
+    """Return an answer as parts if thoughts stand before it."""
+    thought = _THOUGHT.fullmatch(answer)
+    if thought is None:
+        return answer
+    said = (thought[3] or "").strip()
+    return [kit.thought(thought[2].strip()), *([{"type": "text", "text": said}] if said else [])]
 
 
 def _usage(row: kit.Row) -> JsonObject:

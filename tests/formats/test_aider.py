@@ -90,6 +90,70 @@ async def test_a_call_without_an_answer_is_paid(tmp_path: Path) -> None:
     assert (words(seen), seen.spent_tokens) == ([("user", "hi")], 105)
 
 
+@inputs(
+    ("note", "model"),
+    [
+        ("Model: gpt-4", ("", "gpt-4")),
+        ("Models: m-3 with \u267e\ufe0f diff edit format, weak model m-2", ("", "m-3")),
+        ("Main model: acme/m-4 with diff edit format, prompt cache, infinite output", ("acme", "m-4")),
+        ("Weak model: acme/m-1", ("", "gpt-4o")),
+    ],
+)
+async def test_the_last_note_that_names_a_model_is_believed(tmp_path: Path, note: str, model: Any) -> None:
+    (seen,) = await of_text(tmp_path, f"{HEADING}> {note}  \n\n#### hi  \n\nYes.\n\n> end  \n")
+    assert (seen.context[1].get("provider", ""), seen.context[1]["model"]) == model
+
+
+HI, ASKED = ("user", "hi"), "\n#### hi  \n\nYes.\n\n> Tokens: 9 sent, 1 received.  \n"
+
+
+@inputs(
+    ("text", "said"),
+    [
+        # An editor took the spaces at the ends of lines away, or put lines between those of a question.
+        (
+            "#### hi\n####\n#### you\n\nYes.\n\n> Added a\n\n#### /drop\n",
+            [("user", "hi\n\nyou"), ("assistant", "Yes.")],
+        ),
+        ("#### /add a\n\n#### hi\n\n#### you\n\n>\n", [("user", "hi\nyou")]),
+        # A note of several lines stands before the first question; only its last line ends with two spaces.
+        ("> aider --message a\n\nb     \n\nc  \n\n#### hi  \n\nYes.\n\n> x  \n", [HI, ("assistant", "Yes.")]),
+        ("> # 1 block failed\n  \nx = 1    \ny = 2\n\nreply.  \n\n#### hi  \n> x  \n", [HI]),
+        (f"{ASKED}\n#### /clear  \n\n#### hi  \n> x  \n", [HI]),
+        (f"{ASKED}\n#### /reset  \n> All files dropped and chat history cleared.  \n\n#### hi  \n> x  \n", [HI]),
+        ("#### hi  \n\n#### <blank>  \n> x  \n", [HI]),
+    ],
+)
+async def test_the_words_of_a_person_are_known_in_files_of_all_kinds(tmp_path: Path, text: str, said: Any) -> None:
+    (seen,) = await of_text(tmp_path, f"{HEADING}\n{text}")
+    assert words(seen) == said
+
+
+async def test_the_plan_of_an_architect_is_no_question_of_a_person(tmp_path: Path) -> None:
+    tag = "thinking-content-7bbeb8e1441453ad999a0bbba8a46d4b"
+    models = "> Model: a/m with architect edit format  \n> Editor model: b/e with editor-diff edit format  \n"
+    plan = f"<{tag}>\n\nHm.\n\n</{tag}>\n\nAdd it.\n\nThen test.\n\n> Tokens: 9 sent, 1 received.  \n"
+    edit = "#### Add it.  \n####   \n#### Then test.  \n\nDone.\n\n> Tokens: 5 sent, 2 received.  \n"
+    (seen,) = await of_text(tmp_path, f"{HEADING}{models}\n#### hi  \n\n{plan}\n{edit}")
+    assert [message["role"] for message in seen.context] == ["user", "assistant", "assistant"]
+    assert [message.get("model") for message in seen.context] == [None, "m", "e"]
+    assert [part.get("text", part.get("thinking")) for part in seen.context[1]["content"]] == [
+        "Hm.", "Add it.\n\nThen test.",
+    ]  # fmt: skip
+    assert sorted(kind for _, kind, *_ in seen.entries.values()).count("aider.editor") == 1
+    assert seen.spent_tokens == 17
+
+
+async def test_a_question_of_which_half_was_read_becomes_whole(tmp_path: Path) -> None:
+    text = f"{HEADING}\n#### one  \n#### two  \n#### three  \n> x  \n".encode()
+    whole = await of_text(tmp_path / "whole", text.decode())
+    for cut in range(text.index(b"one"), len(text)):
+        async with flue_py.open(":memory:") as store:
+            await import_lines(store, tmp_path, [text[:cut]], HISTORY)
+            await import_lines(store, tmp_path, [text], HISTORY)
+            assert [*(await all_seen(store)).values()] == whole
+
+
 async def test_sessions_of_one_second_are_two_and_the_last_part_waits(tmp_path: Path) -> None:
     text = f"{HEADING}\n#### hi  \n\nYes.\n\n"
     seen = await of_text(tmp_path, text + text)
