@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from os.path import exists
 from pathlib import Path, PurePath
@@ -37,8 +37,12 @@ CUT = "Messages before this point are not sent any more."
 
 _ENDING, _COMPACTED = ".messages.json", ".compaction.json"
 _SIGN = re.compile(rb'\s*\{\s*"version"\s*:\s*\d+,\s*"updated_at"[^{}\[\]]{0,300}"agent"')
-_WITHOUT_CACHE = re.compile(r"saoudrizwan\.")
-"""The extension whose input does not include the tokens that were read from the cache, or written to it."""
+_CLINE, _OF_OTHERS = re.compile(r"saoudrizwan\."), re.compile(r"rooveterinaryinc\.|kilocode\.")
+_CLINE_FIELDS = frozenset({"modelInfo", "conversationHistoryIndex", "lastCheckpointHash"})
+"""Signs of Cline itself: its input does not include the tokens that were read from the cache, or written to it."""
+
+_PAID_APART = ("deleted_api_reqs", "subagent_usage")
+"""The rows of a screen that sum up calls which it does not show, or not any more."""
 
 _WRAPPED = re.compile(r'<user_input mode="([a-z]+)">(.*)</user_input>', re.DOTALL)
 _FOLDER = re.compile(r"# Current Work(?:ing|space) Directory \(([^()\n]+)\) Files")
@@ -134,8 +138,10 @@ def _task(items: kit.Items, name: str, path: str, beside: JsonObject, notes: kit
     folder, about = PurePath(path).parent.name, fields_of(beside.get("task"))
     session_id = folder if kit.is_name(folder) else kit.list_session_id(FORMAT, name, items)
     screen = [row for _, row in objects_in(beside.get("screen"))]
-    cuts, calls = _cuts(screen), _calls(screen, session_id)
-    reading = _Reading(kit.Chain(session_id, notes), not _WITHOUT_CACHE.search(path), calls)
+    cuts, calls = _cuts(screen), _calls(screen, session_id, "api_req_started")
+    has_signs = any(not _CLINE_FIELDS.isdisjoint(row) for row in (*screen, *(item.value for item in items.items)))
+    is_cline = _CLINE.search(path) or (has_signs and not _OF_OTHERS.search(path))
+    reading = _Reading(kit.Chain(session_id, notes), not is_cline, calls)
     is_screen = name == SCREEN
     if is_screen:
         notes.repair(0, f"{HISTORY} is not there: the messages are those that the screen shows, without tools")
@@ -145,6 +151,7 @@ def _task(items: kit.Items, name: str, path: str, beside: JsonObject, notes: kit
             reading.cut(item.index, *cuts[item.index])
     # The answers of others may only not have been written yet.
     reading.unanswered([call for call in reading.calls if is_screen or call.get("cancelReason")])
+    reading.unanswered(_calls(screen, session_id, *_PAID_APART))
     found = _FOLDER.search(message_text(items.items[0].value)) if items.items else None
     title, cwd = _first_line({"content": screen[0].get("text")}) if screen else "", found[1] if found else None
     parsed = reading.parsed(name, about.get("parentTaskId"), {"task": about}, title, about.get("workspace") or cwd)
@@ -165,16 +172,24 @@ def _said(item: kit.Item) -> JsonObject:
     role = _SHOWN.get(kind) if item.index else "user"
     if role is None or not row.get("text"):
         return {**row, "type": "shown"}
-    return {"role": role, "content": row["text"], **without(row, "type", "say", "ask", "text")}
+    asked = _decoded(row) if row.get("type") == "ask" else {}
+    words = asked.get("question") or asked.get("response") or row["text"]
+    return {"role": role, "content": words, **without(row, "type", "say", "ask", "text")}
 
 
-def _calls(screen: Sequence[JsonObject], session_id: str) -> deque[JsonObject]:
-    """Return the calls that the screen shows: their numbers, models and times."""
+def _decoded(row: JsonObject) -> JsonObject:
+    """Return the object that the text of a row is, if it is one."""
+    return kit.decode_row(2, str(row.get("text")).encode(errors="replace"), kit.Notes()) or {}
+
+
+def _calls(screen: Sequence[JsonObject], session_id: str, *kinds: str) -> deque[JsonObject]:
+    """Return the calls in these rows of a screen: their numbers, models and times."""
     calls = deque[JsonObject]()
     for row in screen:
-        if row.get("say") == "api_req_started":
-            numbers = kit.decode_row(2, str(row.get("text")).encode(errors="replace"), kit.Notes()) or {}
-            more = {"ts": row.get("ts"), "id": f"{session_id}:{row.get('ts')}"}
+        if (kind := row.get("say")) in kinds:
+            numbers = _decoded(row)
+            apart = f":{kind}" if kind in _PAID_APART else ""
+            more = {"ts": row.get("ts"), "id": f"{session_id}:{row.get('ts')}{apart}"}
             calls.append({**without(numbers, "request"), **_named(row), **more})
     return calls
 
@@ -277,7 +292,7 @@ class _Reading(Struct):
         self.unanswered(calls[:-1])
         return calls[-1] if calls and _counted(calls[-1], holds_cache=False) else None
 
-    def unanswered(self, calls: Sequence[JsonObject]) -> None:
+    def unanswered(self, calls: Iterable[JsonObject]) -> None:
         """Add calls that failed or were broken off, if something was paid for them."""
         for call in calls:
             if (usage := _counted(call, holds_cache=self.holds_cache)) is not None:
