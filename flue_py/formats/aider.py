@@ -32,7 +32,7 @@ _TOKENS = re.compile(r"Tokens: (\S+) sent,(?: (\S+) cache write,)?(?: (\S+) cach
 _COST = re.compile(r"Cost: \$([\d.]+) message")
 _MODEL = re.compile(r"(Main model|Editor model|Models?): (\S+)(?: (?:with|using) .+)?")
 _CLEARED = re.compile(r"All (?:files dropped and )?chat history cleared\.?|/(?:clear|reset)\b.*", re.DOTALL)
-_THOUGHT = re.compile(r"<(think|thinking-content-[0-9a-f]{32})>(.*?)(?:</\1>(.*)|$)", re.DOTALL)
+_THOUGHT = re.compile(r"<(think|thinking-content-[0-9a-f]{32})>(.*?)(?:</\1>\s*(.*)|$)", re.DOTALL)
 _NO_WORDS = ("/", "!", "<blank>")
 """The beginnings of texts of a person that are sent to no model: commands, and that nothing was typed."""
 
@@ -108,8 +108,8 @@ def parse_aider(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.Se
     about = rows[0].fields
     started, folder = kit.one_text(about.get("started")), kit.one_text(about.get("cwd"))
     moment = kit.read_time(started)
-    chain, models = kit.Chain(str(about.get("session")), notes), dict[str, dict[str, str]]()
-    role, answer = "main", list[str]()
+    chain, models = kit.Chain(str(about.get("session")), notes), dict[bool, dict[str, str]]()
+    is_editor, answer = False, list[str]()
     notes.left_out["is about a session"] += 1
     whole = [row for row in rows[1:] if row.fields.get("complete") is True or take_all]
     following = rows[1 + len(whole) :]
@@ -121,14 +121,15 @@ def parse_aider(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.Se
         text = str(row.fields.get("text"))
         is_note, is_user = row.type == "note", row.type == "user"
         if is_note and (named := _MODEL.fullmatch(text)) is not None:
-            models["editor" if named[1] == "Editor model" else "main"] = _name(named[2])
+            provider, slash, name = named[2].partition("/")
+            models[named[1] == "Editor model"] = {"provider": provider, "model": name} if slash else {"model": named[2]}
         elif is_user:
             # The plan of an architect is the question to the editor: aider writes it a second time.
             words = text.split()
-            role = "editor" if "editor" in models and words == answer[-len(words) :] else "main"
-        model = models.get(role, {})
-        if is_note or (is_user and (role == "editor" or text.startswith(_NO_WORDS))):
-            kind = "aider.note" if is_note else f"aider.{'editor' if role == 'editor' else 'command'}"
+            is_editor = True in models and words == answer[-len(words) :]
+        model = models.get(is_editor, {})
+        if is_note or (is_user and (is_editor or text.startswith(_NO_WORDS))):
+            kind = "aider.note" if is_note else "aider.editor" if is_editor else "aider.command"
             entry, usage = kit.plain_entry(kind, {"text": text}), _usage(row)
             if usage and whole[at - 1].type != "answer":
                 names = {"provider": "", "model": "", **model, "call_id": ""}
@@ -153,19 +154,12 @@ def parse_aider(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.Se
 read_aider = partial(GatheredReader, parse_aider)
 
 
-def _name(model: str) -> dict[str, str]:
-    """Return the provider, if there is one, and the model of a name."""
-    provider, slash, name = model.partition("/")
-    return {"provider": provider, "model": name} if slash else {"model": model}
-
-
 def _content(answer: str) -> JsonValue:
     """Return an answer as parts if thoughts stand before it."""
     thought = _THOUGHT.fullmatch(answer)
     if thought is None:
         return answer
-    said = (thought[3] or "").strip()
-    return [kit.thought(thought[2].strip()), *([{"type": "text", "text": said}] if said else [])]
+    return [kit.thought(thought[2].strip()), *([{"type": "text", "text": thought[3]}] if thought[3] else [])]
 
 
 def _usage(row: kit.Row) -> JsonObject:
@@ -175,10 +169,9 @@ def _usage(row: kit.Row) -> JsonObject:
     counts = [_count(number) for number in report.groups()] if report is not None else []
     if not counts or counts[0] is None or counts[3] is None:
         return {}
-    cached = [count for count in counts[1:3] if count is not None]
     names = ("cacheWrite", "cacheRead")
-    usage: JsonObject = {name: count for name, count in zip(names, counts[1:3], strict=True) if count is not None}
-    usage |= {"input": max(0, counts[0] - sum(cached)), "output": counts[3]}
+    cached = {name: count for name, count in zip(names, counts[1:3], strict=True) if count is not None}
+    usage: JsonObject = {**cached, "input": max(0, counts[0] - sum(cached.values())), "output": counts[3]}
     return usage | ({"cost": {"total": float(cost[1])}} if cost is not None and cost[1].count(".") < 2 else {})
 
 
