@@ -45,6 +45,9 @@ _PAID_APART = ("deleted_api_reqs", "subagent_usage")
 """The rows of a screen that sum up calls which it does not show, or not any more."""
 
 _WRAPPED = re.compile(r'<user_input mode="([a-z]+)">(.*)</user_input>', re.DOTALL)
+_RESULT = re.compile(r"\s*(?>\[[\w-]+(?: (?s:.*?))?\] Result:|\[ERROR\])(?!(?s:.*)<(?:feedback|answer|user_message)>)")
+"""A result that is sent as a text of the user, in which no person says anything."""
+
 _FOLDER = re.compile(r"# Current Work(?:ing|space) Directory \(([^()\n]+)\) Files")
 _LONGEST_TITLE = 120
 _TOKENS = {
@@ -77,7 +80,8 @@ def looks_like_cline(head: bytes, path_name: str = "") -> bool:
 def files_beside(path: Path) -> Mapping[str, Path]:
     """Return the files that say more about a document, by their kind."""
     if path.name in (HISTORY, SCREEN):
-        return {"screen": path.with_name(SCREEN), "task": path.with_name("history_item.json")}
+        names = {"screen": SCREEN, "task": "history_item.json", "metadata": "task_metadata.json"}
+        return {kind: path.with_name(name) for kind, name in names.items()}
     # A sub-agent has no header of its own: its folder is that of the session.
     compacted = path.name.removesuffix(_ENDING) + _COMPACTED
     return {"header": path.with_name(f"{path.parent.name}.json"), "compaction": path.with_name(compacted)}
@@ -137,7 +141,8 @@ def _task(items: kit.Items, name: str, path: str, beside: JsonObject, notes: kit
     """Return a task of an extension. Its id is the name of its folder."""
     folder, about = PurePath(path).parent.name, fields_of(beside.get("task"))
     session_id = folder if kit.is_name(folder) else kit.list_session_id(FORMAT, name, items)
-    screen = [row for _, row in objects_in(beside.get("screen"))]
+    models = [row for _, row in objects_in(fields_of(beside.get("metadata")).get("model_usage"))]
+    screen = [_with_model(row, models) for _, row in objects_in(beside.get("screen"))]
     cuts, calls = _cuts(screen), _calls(screen, session_id, "api_req_started")
     has_signs = any(not _CLINE_FIELDS.isdisjoint(row) for row in (*screen, *(item.value for item in items.items)))
     is_cline = _CLINE.search(path) or (has_signs and not _OF_OTHERS.search(path))
@@ -177,6 +182,14 @@ def _said(item: kit.Item) -> JsonObject:
     return {"role": role, "content": words, **without(row, "type", "say", "ask", "text")}
 
 
+def _with_model(row: JsonObject, models: Sequence[JsonObject]) -> JsonObject:
+    """Return a row of a screen with the model that was in use: older versions name it only in the metadata."""
+    at_us = kit.read_moment(row.get("ts")) or 0
+    used = [model for model in models if (kit.read_moment(model.get("ts")) or 0) <= at_us] or models[:1]
+    names = [{"modelId": model.get("model_id"), "providerId": model.get("model_provider_id")} for model in used[-1:]]
+    return {**row, "modelInfo": names[0]} if names and "modelInfo" not in row else row
+
+
 def _decoded(row: JsonObject) -> JsonObject:
     """Return the object that the text of a row is, if it is one."""
     return kit.decode_row(2, str(row.get("text")).encode(errors="replace"), kit.Notes()) or {}
@@ -187,10 +200,9 @@ def _calls(screen: Sequence[JsonObject], session_id: str, *kinds: str) -> deque[
     calls = deque[JsonObject]()
     for row in screen:
         if (kind := row.get("say")) in kinds:
-            numbers = _decoded(row)
             apart = f":{kind}" if kind in _PAID_APART else ""
             more = {"ts": row.get("ts"), "id": f"{session_id}:{row.get('ts')}{apart}"}
-            calls.append({**without(numbers, "request"), **_named(row), **more})
+            calls.append({**without(_decoded(row), "request"), **_named(row), **more})
     return calls
 
 
@@ -282,7 +294,9 @@ class _Reading(Struct):
             if isinstance(call := block.get("tool_use_id"), str):
                 self.tools.setdefault(call, kit.one_text(block.get("name")) or "")
         for message, extra in kit.messages_of(value["role"], content, self.tools, _sent):
-            yield {**without(message, "provider"), **_named(value)}, extra
+            is_result = message["role"] == "user" and _RESULT.match(message_text(message))
+            mark: JsonObject = {"isMeta": True} if is_result else {}
+            yield {**without(message, "provider"), **mark, **_named(value)}, extra
 
     def _shown_call(self, at_us: int | None) -> JsonObject | None:
         """Return the last call of the screen before an answer, of which the others have none."""

@@ -188,6 +188,25 @@ async def test_a_task_has_the_tokens_of_its_screen_also_of_calls_without_an_answ
             assert await all_seen(whole) == await all_seen(store)
 
 
+async def test_models_that_only_the_metadata_names_are_those_of_the_calls(tmp_path: Path) -> None:
+    usage = [{"ts": at, "model_id": f"m-{at}", "model_provider_id": "p", "mode": "act"} for at in (1050, 3200)]
+    messages = [{name: value for name, value in message.items() if name != "modelInfo"} for message in TASK]
+    path = task(tmp_path, "copied", messages, SCREEN, task_metadata={"model_usage": usage})
+    async with flue_py.open(":memory:") as store:
+        await flue_py.import_file(store, path)
+        session, ledger = await store.find_session("1767607200000"), await store.usage(group_by=("provider", "model"))
+        models = [message.get("model") for message in await session.build_context() if message["role"] == "assistant"]
+        assert models == ["m-1050", "m-3200", "m-3200"]
+        assert {tuple(row.group.values()) for row in ledger.rows} == {("p", "m-1050"), ("p", "m-3200")}
+
+
+def test_a_result_that_is_a_text_of_the_user_is_not_taken_for_a_person_s_words() -> None:
+    texts = ["[execute_command for 'a\nb'] Result:", "[ERROR] You did not use a tool in your previous response!"]
+    texts += ["[attempt_completion] Result:\n<feedback>\nNo\n</feedback>", "[a list]"]
+    session = parse_cline(json.dumps([said("user", text, "more") for text in texts]).encode(), "x", "", {})
+    assert [json.loads(entry.payload).get("isMeta") for entry in session.entries] == [True, True, None, None]
+
+
 def test_messages_that_classic_cline_cut_are_not_in_the_context() -> None:
     screen = [*SCREEN[:3], call(7100, 4, cut=[2, 3], **NUMBERS)]
     session = parse_cline(json.dumps(TASK).encode(), "x", "/a/7/h.json", {"screen": json.dumps(screen).encode()})
