@@ -25,7 +25,8 @@ FORMAT = "aider"
 HISTORY = ".aider.chat.history.md"
 
 _HEADING = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\s*")
-_END = "  "
+# A file that was made by a Windows shell begins with a mark and an empty line in UTF-16, to which aider adds UTF-8.
+_END, _BEFORE = "  ", "\ufeff\ufffd\0\r\n\t "
 _LAST_LINE = re.compile(r"\S  $")
 _USER, _NOTE, _REPORT = "#### ", "> ", "> Tokens: "
 _TOKENS = re.compile(r"Tokens: (\S+) sent,(?: (\S+) cache write,)?(?: (\S+) cache hit,)? (\S+) received\.")
@@ -39,7 +40,7 @@ _NO_WORDS = ("/", "!", "<blank>")
 
 def looks_like_aider(head: bytes, path_name: str = "") -> bool:
     """Return whether the beginning of a file may be a chat history of aider."""
-    return _HEADING.match(head.decode(errors="replace").lstrip()) is not None
+    return _HEADING.match(head.decode(errors="replace").lstrip(_BEFORE)) is not None
 
 
 def gather_aider(path: Path) -> Generator[bytes, None, None]:
@@ -49,7 +50,7 @@ def gather_aider(path: Path) -> Generator[bytes, None, None]:
         raise UnreadableFile(f"{path} is not a file that can be read as a chat history; nothing was imported")
     folder = str(path.absolute().parent) if path.name == HISTORY else None
     sessions: list[tuple[str | None, list[str]]] = [(None, [])]
-    for line in StringIO(data.decode(errors="replace").removeprefix("\ufeff")):
+    for line in StringIO(data.decode(errors="replace").lstrip(_BEFORE)):
         heading = _HEADING.fullmatch(line)
         if heading is None:
             sessions[-1][1].append(line)

@@ -136,10 +136,8 @@ async def test_the_plan_of_an_architect_is_no_question_of_a_person(tmp_path: Pat
     edit = "#### Add it.  \n####   \n#### Test.  \n\nDone.\n\n> Tokens: 5 sent, 2 received.  \n"
     (seen,) = await of_text(tmp_path, f"{HEADING}{models}\n#### hi  \n\n{plan}\n{edit}")
     assert [message.get("model") for message in seen.context] == [None, "m", "e"]
-    parts = seen.context[1]["content"]
-    assert [part.get("text", part.get("thinking")) for part in parts] == ["Hm.", "Add it.\n\nTest."]
-    assert sorted(kind for _, kind, *_ in seen.entries.values()).count("aider.editor") == 1
-    assert seen.spent_tokens == 17
+    assert [part[part["type"]] for part in seen.context[1]["content"]] == ["Hm.", "Add it.\n\nTest."]
+    assert ([kind for _, kind, *_ in seen.entries.values()].count("aider.editor"), seen.spent_tokens) == (1, 17)
 
 
 async def test_a_question_of_which_half_was_read_becomes_whole(tmp_path: Path) -> None:
@@ -179,6 +177,8 @@ def test_no_text_is_fatal(tmp_path: Path) -> None:
 
 
 def test_a_history_is_known_by_its_first_heading(tmp_path: Path) -> None:
+    (tmp_path / HISTORY).write_bytes(made_by_a_shell := b"\xff\xfe\r\0\n\0" + HEADING.encode())
+    assert (len([*gather_aider(tmp_path / HISTORY)]), looks_like_aider(made_by_a_shell)) == (2, True)
     assert looks_like_aider(HEADING.encode())
     assert not looks_like_aider(b"# aider chat\n")
     (tmp_path / HISTORY).write_text("\n")
