@@ -76,10 +76,11 @@ def _parts(lines: list[str], *, is_begun: bool) -> Iterator[JsonObject]:
     is_trimmed = not asked.endswith(_END)
     for line in lines:
         text = line.rstrip("\r\n")
-        if is_trimmed and f"{text} " in (_USER, _NOTE):
-            text += " "
-        is_own = text.endswith(_END) or (is_trimmed and text.startswith((_USER, _NOTE)))
-        if is_open and not (is_own and text.startswith((_USER, _NOTE))):
+        text = f"{text} " if is_trimmed and f"{text} " in (_USER, _NOTE) else text
+        starts = text.startswith((_USER, _NOTE))
+        is_own = text.endswith(_END) or (is_trimmed and starts)
+        # Before an answer stands an empty line: any other line behind a note is of the note.
+        if (is_open and not (is_own and starts)) or (kind == "note" and text.strip() and not starts):
             texts.append(text)
             # aider takes other spaces away before it adds its own.
             is_open = not _LAST_LINE.search(text)

@@ -118,7 +118,7 @@ HI, ASKED = ("user", "hi"), "\n#### hi  \n\nYes.\n\n> Tokens: 9 sent, 1 received
         ("#### /add a\n\n#### hi\n\n#### you\n\n>\n", [("user", "hi\nyou")]),
         # A note of several lines stands before the first question; only its last line ends with two spaces.
         ("> aider --message a\n\nb     \n\nc  \n\n#### hi  \n\nYes.\n\n> x  \n", [HI, ("assistant", "Yes.")]),
-        ("> # 1 block failed\n  \nx = 1    \ny = 2\n\nreply.  \n\n#### hi  \n> x  \n", [HI]),
+        ("> ls  \ncd a     \nls -l  \n> # 1 failed\n  \nx = 1    \n\nreply.  \n\n#### hi  \n> x  \n", [HI]),
         (f"{ASKED}\n#### /clear  \n\n#### hi  \n> x  \n", [HI]),
         (f"{ASKED}\n#### /reset  \n> All files dropped and chat history cleared.  \n\n#### hi  \n> x  \n", [HI]),
         ("#### hi  \n\n#### <blank>  \n> x  \n", [HI]),
