@@ -570,10 +570,10 @@ def _mark_of(message: Mapping[str, JsonValue]) -> str:
 _TAG = expression(
     r"<(?P<name>(?:[\w.-]+[ _-])?"
     r"(?:context|instructions?|reminders?|details|hook|notifications?|caveat|stdout|stderr|mode)"
-    r"|command-(?:name|message|args|contents)|bash-input|user-memory-input|turn_aborted|user_shell_command|model_switch"
+    r"|command-(?:name|message|args|contents)|bash-input|user-memory-input|turn_aborted|user_(?:action|info|shell_command)"
     r"|ide_(?:opened_file|selection|diagnostics)|new-diagnostics|personality_spec|realtime_conversation|skills?"
-    r"|additional_data|attached_files|open_and_recently_viewed_files|user_info|project_layout|git_status"
-    r"|teammate-message|retrieval_status|task_id|output-file|subagent_result|current_datetime"
+    r"|model_switch|additional_data|attached_files|open_and_recently_viewed_files|project_layout|git_status|task_id"
+    r"|teammate-message|retrieval_status|output-file|subagent_result|current_datetime|recommended_plugins|fork-boilerplate"
     r")(?:\s[^<>]*)?>",
     re.IGNORECASE,
 )
@@ -599,6 +599,7 @@ _WHOLE: Mapping[str, str] = {
     "You are continuing a trajectory after a context compaction.": "summary of what came before",
     "</previous_user_messages>": "summary of what came before",
     "Base directory for this skill:": "skill",
+    "[SUGGESTION MODE: Suggest what the user": "suggestion mode",
     **dict.fromkeys(("[Image: source:", "[Image: original "), "picture"),
     **dict.fromkeys(("Called the Read tool with the following input:", "<path>/", "<file>\n0000"), "attached file"),
 }
@@ -608,8 +609,7 @@ _COMMAND = expression(r"/[A-Za-z][\w:.-]*(?=\s|$)")
 """A command of a program, such as ``/compact``; a path has a slash behind its first name."""
 
 _RULES = expression(r"# (AGENTS|CLAUDE|GEMINI)\.md instructions\b")
-_END_OF_RULES = "</INSTRUCTIONS>"
-_IDE = "# Context from my IDE setup:"
+_IDE = expression(r"# (?:Context from my IDE setup|(?:Files|Applications) mentioned by the user):")
 _TYPED = "command"
 _PARTS_OF_NAME = expression("[ _-]")
 _END_OF_IDE = expression(r"^## My request for [^\n:]*:[ \t]*", re.MULTILINE)
@@ -754,8 +754,8 @@ def _insertion(text: str, at: int, *, in_doubt: bool) -> tuple[str, int] | None:
     if tag is not None:
         return _name_of(tag["name"]), _behind(text, f"</{tag['name']}>", tag.end())
     if rules := _RULES.match(text, at):
-        return f"{rules[1]}.md", _behind(text, _END_OF_RULES, at)
-    if text.startswith(_IDE, at):
+        return f"{rules[1]}.md", _behind(text, "</INSTRUCTIONS>", at)
+    if _IDE.match(text, at):
         request = _END_OF_IDE.search(text, at)
         return "IDE context", len(text) if request is None else request.end()
     line = (_SURE_LINE if in_doubt else _LINE).match(text, at)

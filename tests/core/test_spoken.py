@@ -44,11 +44,16 @@ INSERTED = [
     "# AGENTS.md instructions for /home/dev/demo\n\n<INSTRUCTIONS>\nUse tabs.\n</INSTRUCTIONS>",
     "# AGENTS.md instructions for /home/dev/demo\n\nUse tabs.",
     "# Context from my IDE setup:\n\n## Open tabs:\n- a.py: src/a.py\n",
+    "# Files mentioned by the user:\n\n## a.py: src/a.py\n",
+    "[SUGGESTION MODE: Suggest what the user might naturally type next.]\n\nLook at the messages.",
     "[Context Summary]\n\nThey fixed the parser.",
     "[Branch Summary]\n\nThey tried.",
     'Called the Read tool with the following input: {"filePath":"/w/a.py"}',
     "<path>/w/a.py</path>\n<type>file</type>\n<content>\n1: x\n</content>",
     "<current_datetime>2026-11-28T21:04:32.843+00:00</current_datetime>",
+    "<recommended_plugins>\nPlugins that are not installed.\n</recommended_plugins>",
+    "<user_action>\n  <action>review</action>\n</user_action>",
+    "<fork-boilerplate>\nYou are a worker.\n</fork-boilerplate>",
     "You are continuing a trajectory after a context compaction.\n\n<previous_user_messages>",
     "</previous_user_messages>\n\nHere is a summary of what has happened so far:",
 ]
@@ -102,7 +107,7 @@ def test_a_line_that_leads_to_the_next_is_no_title_of_its_own() -> None:
     [
         text
         for text in INSERTED
-        if not text.startswith(("/", "This", "# ", "[Context", "[Branch", "You", "</", "Called", "<path>"))
+        if not text.startswith(("/", "This", "# ", "[Context", "[Branch", "[SUGG", "You", "</", "Called", "<path>"))
         and "cut off" not in text
     ],
 )
@@ -115,6 +120,7 @@ def test_blocks_before_what_a_person_said_are_taken_off(before: str) -> None:
     [
         (f"{INSERTED[28]}\n\nFix it", "Fix it"),
         ("# Context from my IDE setup:\n\n## Active file: a.py\n\n## My request for Codex:\nFix it\n", "Fix it\n"),
+        ("\n# Files mentioned by the user:\n\n## a.py: a.py\n\n## My request for Codex:\nFix it", "Fix it"),
         ("<user_query>\nFix it\n</user_query>", "Fix it\n"),
         ("<task>\nFix it\n</task>\n<environment_details>\n# Time\n</environment_details>", "Fix it\n"),
         ("<environment_details>x</environment_details><user_query>/clear</user_query>", ""),
