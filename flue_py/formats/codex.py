@@ -69,6 +69,9 @@ _KNOWN_TYPES = frozenset({
 })  # fmt: skip
 _KNOWN_ITEMS = frozenset({"ghost_snapshot", "compaction", "compaction_summary", "context_compaction"})
 
+_FOLDER = re.compile(r"<environment_context>\s*(?:<cwd>|Current working directory: )([^<\n]+)")
+"""Where the program tells the model its folder: its headers did not name that before there were envelopes."""
+
 PACKED = ".jsonl.zst"
 """How the names of rollouts end that Codex has packed: those that were not written to for a week."""
 
@@ -703,9 +706,12 @@ class CodexReader(kit.RowReader):
         if row.type == "response_item" and is_output(payload):
             entries.emit(row, self._output(entries, row))
         elif row.type == "response_item" and kind == "message" and isinstance(payload.get("role"), str):
+            message = said_message(payload)
             if payload["role"] == "user":
                 self._before_user = entries.tail
-            entries.emit(row, entries.message(row, said_message(payload), [payload]))
+                if entries.session.cwd is None and (folder := _FOLDER.match(message_text(message).lstrip())):
+                    entries.session = replace(entries.session, cwd=folder[1].strip())
+            entries.emit(row, entries.message(row, message, [payload]))
         elif row.type == "response_item" and kind == "agent_message":
             # The words of another agent, among them the task of a sub-agent.
             entries.emit(row, entries.message(row, {**said_message(payload), "role": "user"}, [payload]))

@@ -283,10 +283,18 @@ def test_outputs_have_many_shapes(output: Any, content: Any, is_error: bool | No
     assert (message["content"], message.get("isError")) == (content, is_error)
 
 
-def test_rows_from_before_there_were_envelopes_are_read() -> None:
+@inputs(
+    "context",
+    [
+        "<environment_context>\n  <cwd>/w/a b</cwd>\n  <shell>sh</shell>\n</environment_context>",
+        "<environment_context>\nCurrent working directory: /w/a b\nShell: sh\n</environment_context>",
+    ],
+)
+def test_rows_from_before_there_were_envelopes_are_read(context: str) -> None:
     rows = [
         {"id": "old", "timestamp": "2025-05-01T00:00:00Z", "instructions": None},
         {"record_type": "state"},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": context}]},
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
         {"type": "function_call", "name": "shell", "arguments": "no json", "call_id": "c"},
         {"type": "function_call_output", "call_id": "c", "output": "ok"},
@@ -295,9 +303,9 @@ def test_rows_from_before_there_were_envelopes_are_read() -> None:
     lines = as_lines(rows)
     assert looks_like_codex(b"".join(lines), "x.jsonl")
     part, report = read(lines)
-    assert part.session.id == "old"
-    assert [message["role"] for message in messages(part)] == ["user", "assistant", "toolResult", "assistant"]
-    assert messages(part)[1]["content"][0]["arguments"] == "no json"
+    assert (part.session.id, part.session.cwd) == ("old", "/w/a b")
+    assert [message["role"] for message in messages(part)] == ["user", "user", "assistant", "toolResult", "assistant"]
+    assert messages(part)[2]["content"][0]["arguments"] == "no json"
     assert report.unknown_kinds == {"state": 1}
 
 
