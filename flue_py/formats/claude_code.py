@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import add
+from pathlib import Path
 from typing import TypeGuard
 
 from msgspec import Struct, field
@@ -17,6 +18,7 @@ from flue_py.core.sessions import derived_id
 from flue_py.core.usage import SUMMED, PaidCall, ReportedUsage, UsageTotals, call_of, read_reported, usage_json
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.formats import kit
+from flue_py.formats.gathered import facts_beside
 from flue_py.providers.anthropic import part_from_block
 from flue_py.providers.base import fields_of, listed, result_message
 
@@ -37,6 +39,7 @@ KNOWN = BETWEEN_TURNS | {
     "user", "assistant", "progress", "attachment", "file-history-snapshot", "queue-operation", "ai-title",
     "agent-name", "agent-color", "agent-setting", "worktree-state", "tag", "saved_hook_context", "content-replacement",
     "attribution-snapshot", "marble-origami-commit", "speculation-accept",
+    "bridge-session", "file-history-delta", "frame-link", "fork-context-ref",
 }  # fmt: skip
 _BEGINNING = re.compile(rb"""\s*\{"parentUuid": ?(null|"[^"]{0,500}"),""")
 
@@ -162,6 +165,8 @@ def kind_of(row: ClaudeRow) -> str:
 
 # The sessions that the rows of one Claude Code transcript belong to: the main one, and those of its sub-agents.
 
+_AGENT = "agent"
+"""How the names of files of agents begin; one beside each says what it is to do."""
 _FORKED = re.compile(r"a(compact|side_question)-")
 """Agents of the program whose files begin with a copy of the session, its first prompt as well."""
 REMEMBERED = 50_000
@@ -290,13 +295,15 @@ class Chains:
             self._by_id[session_id] = Chain(session_id, {}, parent)
         return self._by_id[session_id]
 
-    def take_part(self, chain: Chain) -> kit.SessionPart:
-        """Return the entries that a session has gained since the last part was taken."""
+    def take_part(self, chain: Chain, task: str | None) -> kit.SessionPart:
+        """Return the entries that a session has gained since the last part was taken; ``task`` names an agent's."""
         version = kit.one_text(chain.header.get("version")) or ""
         header: JsonObject = {name: kit.one_text(text, 1000) for name, text in chain.header.items()}
         names = {title.is_made: title.title for title in chain.titles}
         if chain.parent is not None and (forked := _FORKED.match(chain.parent.task_id)):
-            names[True] = forked[1].replace("_", " ")
+            task = forked[1].replace("_", " ")
+        if chain.parent is not None and task:
+            names[True] = task
         session = kit.imported_session(
             chain.id,
             FORMAT,
@@ -976,7 +983,9 @@ class ClaudeCodeReader(kit.RowReader):
     def take(self) -> list[kit.SessionPart]:
         """Return the parts that are ready."""
         self._entries.ready = 0
-        return [self._chains.take_part(chain) for chain in self._chains if chain.has_part]
+        about = kit.decode_row(2, self.beside.get(_AGENT, b""), kit.Notes()) or {}
+        task = (kit.one_text(about.get("description"), 500) or "").strip()
+        return [self._chains.take_part(chain, task) for chain in self._chains if chain.has_part]
 
     def finish(self, *, take_all: bool) -> list[kit.SessionPart]:
         """Return the last parts; a message that may still grow is held back, unless it reads like a whole answer."""
@@ -1191,3 +1200,10 @@ class ClaudeCodeReader(kit.RowReader):
 
 
 read_claude_code = ClaudeCodeReader
+
+
+def _files_beside(path: Path) -> Mapping[str, Path]:
+    return {_AGENT: path.with_suffix(".meta.json")} if path.name.startswith(f"{_AGENT}-") else {}
+
+
+before_claude_code, beside_claude_code = facts_beside(_files_beside)

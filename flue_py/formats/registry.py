@@ -365,7 +365,7 @@ _OPENCODE = "gather sessions fingerprints beside"
 _PROGRAMS = (
     replace(_ours("pi", "", "tree", places=("~/.pi/agent/sessions",)), is_resumed=True),
     _ours("noumen"),
-    _resumed(_ours("claude-code", places=("~/.claude/projects",))),
+    _resumed(_ours("claude-code", "before beside", places=("~/.claude/projects",))),
     replace(_resumed(_ours("codex", "before beside", None, (".jsonl", ".jsonl.zst"), _CODEX_PLACES)), is_chained=True),
     _ours("amp", "", None, _JSON, _in(_DATA, "amp/threads")),
     _ours("cline", "before beside", None, _JSON, _CLINE_PLACES),

@@ -243,6 +243,16 @@ async def test_a_side_chain_began_at_the_message_that_called_its_agent(parent_fi
         assert [(link.task_id, link.entry_id) for link in await parent.tasks.links()] == [("abc", "a1")]
 
 
+async def test_the_title_of_an_agents_session_is_what_the_file_beside_it_says(tmp_path: Path) -> None:
+    async with flue_py.open(":memory:") as store:
+        for agent, about, title in (("a5", '{"description": "Read the parser"}', "Read the parser"), ("a6", "{", None)):
+            side = {"isSidechain": True, "agentId": agent}
+            (tmp_path / f"agent-{agent}.meta.json").write_text(about)
+            rows = as_lines([user(f"s{agent}", None, "## Goal", **side)])
+            await import_lines(store, tmp_path, rows, f"agent-{agent}.jsonl")
+            assert (await store.find_session(f"{SESSION}:{agent}")).info.auto_title == title
+
+
 @pytest.mark.parametrize("order", [["main", "agent"], ["agent", "main"], ["begun", "agent", "main"]])
 async def test_an_agent_that_goes_on_below_a_row_of_its_parent_began_there(order: list[str], tmp_path: Path) -> None:
     side = {"isSidechain": True, "agentId": "acompact-5f"}
