@@ -707,7 +707,9 @@ class Answers:
         request = next((text for key in ("requestId", "requestRef") if (text := kit.one_text(fields.get(key)))), None)
         prompt = [kit.count_of(usage.get(part)) for part in _PROMPT_COUNTS]
         now, origin = _Origin(name, request, fields.get("timestamp"), *prompt), self._origins.get(name)
-        if origin is not None and not (origin.differs(now) or (row.parent and self.prompts.get(row.parent))):
+        # Newer versions write the rows of a session that is resumed once more, with new uuids and the old times.
+        is_copy = origin is not None and (now.time == origin.time or _OF_THE_PROVIDER.fullmatch(name) is not None)
+        if origin is not None and not (origin.differs(now) or (self.begins(row) and not is_copy)):
             known = (count or before for count, before in zip(prompt, origin[3:], strict=True))
             self._origins.put(name, _Origin(origin.key, origin.request, origin.time, *known))
             return origin.key
@@ -715,6 +717,10 @@ class Answers:
             now = now._replace(key=f"{name}:{request or f'{now.time}:{sum(prompt)}'}")
         self._origins.put(name, now)
         return now.key
+
+    def begins(self, row: ClaudeRow) -> bool:
+        """Return whether a row of an answer stands right below a prompt: it is the first one."""
+        return row.parent is not None and self.prompts.get(row.parent) is not None
 
     def extend(self, group: Group, row: ClaudeRow) -> None:
         """Take one more row of a message."""
@@ -1026,7 +1032,7 @@ class ClaudeCodeReader(kit.RowReader):
         group = chain.open
         if row.type == "assistant" and row.has_message and not is_failure(row):
             key = self._answers.key_of(row)
-            if group is None or group.key != key:
+            if group is None or group.key != key or self._answers.begins(row):
                 self._close(chain)
                 parent = self._entries.parent_of(chain, row)
                 group = chain.open = Group(chain.step(), key, parent, row.lost_parent, [])

@@ -96,6 +96,9 @@ async def test_an_answer_is_counted_once_whatever_a_gateway_calls_it(tmp_path: P
     real = "msg_01ABCDEFGHIJKLMNOPQRSTUV"
     two = [user("u1", None, "go"), answer("a1", "u1", call("t1"), (100, 3), 1, real), result("r1", "a1", "t1", 2)]
     two.append(answer("a2", "a1", call("t2"), (100, 9), 3, real))
+    resumed = [*two, answer("c1", "u1", call("t1"), (100, 9), 1, real), result("c2", "c1", "t1", 2)]
+    relayed = [user("u1", None, "go"), *(answer(uuid, "u1", uuid, (100, 3), 1, "relay") for uuid in ("a1", "c1"))]
+    relayed.insert(2, user("u2", "a1", "on", 2))
     cases: list[tuple[str, Rows, tuple[int, int, int], int]] = [
         ("other prompts", dialog(("one", (100, 1)), ("two", (200, 2)), name="relay"), (2, 300, 3), 4),
         ("the same tokens", dialog(("one", (100, 1)), ("two", (100, 1)), name="relay"), (2, 200, 2), 4),
@@ -103,6 +106,9 @@ async def test_an_answer_is_counted_once_whatever_a_gateway_calls_it(tmp_path: P
         ("requests", dialog((call("t"), (100, 1)), ("two", (100, 2)), name="x", requestId="y"), (2, 200, 3), 4),
         ("an id as of the provider", dialog((call("t"), (100, 1)), ("two", (200, 2)), name=real), (2, 300, 3), 4),
         ("one real answer", two, (1, 100, 9), 3),
+        ("the rows of a resumed session once more", resumed, (1, 100, 9), 3),
+        ("those of a relay", relayed, (1, 100, 3), 2),
+        ("cut", [*two, answer("c2", "u1", call("t2"), (100, 9), 3, real)], (1, 100, 9), 2),
     ]  # fmt: skip
     wrong = []
     for what, rows, expected, messages in cases:
