@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from functools import lru_cache
 from operator import add
 from pathlib import Path
 from typing import TypeGuard
@@ -21,6 +23,7 @@ from flue_py.formats import kit
 from flue_py.formats.gathered import facts_beside
 from flue_py.providers.anthropic import part_from_block
 from flue_py.providers.base import fields_of, listed, result_message
+from flue_py.system import open_if_plain, read_beginning
 
 # The rows of a Claude Code transcript: how a file of them begins, and the fields that every row may have.
 
@@ -34,12 +37,11 @@ CONSTANT = ("sessionId", "cwd", "version", "gitBranch", "userType", "entrypoint"
 # Written between two turns only: the message before them is complete.
 BETWEEN_TURNS = frozenset({"system", "summary", "custom-title", "last-prompt"})
 KNOWN = BETWEEN_TURNS | {
-    "permission-mode", "pr-link", "mode", "cost-state", "tools-used", "atis-latch",
-    "api-request", "api-request-shape", "api-request-blob",
+    "permission-mode", "pr-link", "mode", "cost-state", "tools-used", "atis-latch", "frame-link",
+    "api-request", "api-request-shape", "api-request-blob", "file-history-delta", "fork-context-ref", "bridge-session",
     "user", "assistant", "progress", "attachment", "file-history-snapshot", "queue-operation", "ai-title",
     "agent-name", "agent-color", "agent-setting", "worktree-state", "tag", "saved_hook_context", "content-replacement",
     "attribution-snapshot", "marble-origami-commit", "speculation-accept",
-    "bridge-session", "file-history-delta", "frame-link", "fork-context-ref",
 }  # fmt: skip
 _BEGINNING = re.compile(rb"""\s*\{"parentUuid": ?(null|"[^"]{0,500}"),""")
 
@@ -165,8 +167,6 @@ def kind_of(row: ClaudeRow) -> str:
 
 # The sessions that the rows of one Claude Code transcript belong to: the main one, and those of its sub-agents.
 
-_AGENT = "agent"
-"""How the names of files of agents begin; one beside each says what it is to do."""
 _FORKED = re.compile(r"a(compact|side_question)-")
 """Agents of the program whose files begin with a copy of the session, its first prompt as well."""
 REMEMBERED = 50_000
@@ -468,6 +468,8 @@ _PLACED = frozenset({"type", "uuid", "parentUuid", "logicalParentUuid", "timesta
 _CONSTANT = frozenset(CONSTANT)
 _OF_COMMAND = re.compile(r"<command-(name|args)>(.*?)</command-\1>", re.DOTALL)
 _TITLES = {"summary": ("summary", 0), "ai-title": ("aiTitle", 1), "custom-title": ("customTitle", 2)}
+_FAILED = re.compile(r"API Error\b|Credit balance is too low|Invalid API key|(?:You've hit your|Claude AI usage) limit")
+"""How titles begin that a model was to write, and could not."""
 _MERGED, _ENTRY, _ENTRY_OF_TASK = 0, 1, 2
 
 
@@ -478,11 +480,12 @@ class Entries:
     parent hang below its step.
     """
 
-    def __init__(self, notes: kit.Notes) -> None:
+    def __init__(self, notes: kit.Notes, given_titles: Mapping[str, str]) -> None:
         self._notes = notes
         self._ids = kit.IdTable()
         self.nodes: kit.Recent[Node] = kit.Recent(REMEMBERED)
         self._branch_titles: kit.Recent[tuple[Chain, kit.TitleChange]] = kit.Recent(1000)
+        self._given_titles = given_titles
         self.ready = 0
 
     # the rows, by their entries
@@ -575,6 +578,8 @@ class Entries:
         if row.uuid is not None:
             self.nodes.put(row.uuid, node)
             named = self._branch_titles.get(row.uuid)
+            if named is None and row.uuid in self._given_titles:
+                named = chain, kit.TitleChange(entry_id, self._given_titles[row.uuid], is_made=True)
             if named is not None and named[0].title_rank <= 0:
                 named[0].title_rank = 0
                 named[0].titles.append(named[1])
@@ -587,7 +592,7 @@ class Entries:
             return
         name, rank = _TITLES[row.type]
         title = (kit.one_text(row.fields.get(name), 500) or "").strip()
-        if not title:
+        if not title or (row.type == "summary" and _FAILED.match(title)):
             return
         change = kit.TitleChange(entry_id, title, is_made=row.type != "custom-title")
         leaf = row.fields.get("leafUuid")
@@ -957,7 +962,9 @@ class ClaudeCodeReader(kit.RowReader):
         self._chains = Chains(name, stem if _UUID.fullmatch(stem) else None)
         # The rows before the first one that names the session.
         self._early: list[ClaudeRow] | None = [] if self._chains.session_id is None else None
-        self._entries = Entries(self._notes)
+        self.given_titles = dict[str, str]()
+        """Titles of branches in the files of other sessions, by the rows that the branches end with."""
+        self._entries = Entries(self._notes, self.given_titles)
         self._answers = Answers(self._notes, self._entries, self._chains)
         self._bills = Bills(self._notes, self._answers, self._chains)
 
@@ -989,7 +996,7 @@ class ClaudeCodeReader(kit.RowReader):
     def take(self) -> list[kit.SessionPart]:
         """Return the parts that are ready."""
         self._entries.ready = 0
-        about = kit.decode_row(2, self.beside.get(_AGENT, b""), kit.Notes()) or {}
+        about = kit.decode_row(2, self.beside.get("agent", b""), kit.Notes()) or {}
         task = (kit.one_text(about.get("description"), 500) or "").strip()
         return [self._chains.take_part(chain, task) for chain in self._chains if chain.has_part]
 
@@ -1209,7 +1216,30 @@ read_claude_code = ClaudeCodeReader
 
 
 def _files_beside(path: Path) -> Mapping[str, Path]:
-    return {_AGENT: path.with_suffix(".meta.json")} if path.name.startswith(f"{_AGENT}-") else {}
+    return {"agent": path.with_suffix(".meta.json")} if path.name.startswith("agent-") else {}
 
 
-before_claude_code, beside_claude_code = facts_beside(_files_beside)
+_before_agent, beside_claude_code = facts_beside(_files_beside)
+_OLD = re.compile(rb'"version": ?"(?:[01]|2\.0)\.')
+"""The versions that wrote the title of a session into the file of whichever session came after it."""
+
+
+def before_claude_code(path: Path, reader: ClaudeCodeReader, lines: object) -> Iterator[None]:
+    """Give a reader the name of its agent, and, to old files, the titles in those of other sessions. Yields no rows."""
+    if _OLD.search(read_beginning(path, 1 << 16) or b""):
+        reader.given_titles.update(_titles_in(path.parent, path.parent.stat().st_mtime_ns))
+    return _before_agent(path, reader, lines)
+
+
+@lru_cache(maxsize=8)
+def _titles_in(folder: Path, _changed_ns: int) -> Mapping[str, str]:
+    """Return the titles in the files of a folder, by the rows that the branches end with. O(bytes of the files)."""
+    titles: dict[str, str] = {}
+    for file in sorted(folder.glob("*.jsonl")):
+        with suppress(OSError, UnreadableFile), open_if_plain(file) or nullcontext(()) as lines:
+            rows = (kit.decode_row(2, line, kit.Notes()) for line in lines if line.startswith(b'{"type":"summary"'))
+            for row in filter(None, rows):
+                title = (kit.one_text(row.get("summary"), 500) or "").strip()
+                if title and not _FAILED.match(title):
+                    titles[str(row.get("leafUuid"))] = title
+    return titles
