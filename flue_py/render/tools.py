@@ -180,7 +180,8 @@ def shown_part(value: JsonValue, *, is_user: bool) -> Iterator[Shown]:
         for piece in pieces_of(text) if is_user else [Piece("", text)]:
             yield Shown("program" if piece.name else "words", piece.text, piece.name)
     elif kind == "thinking" and isinstance(text := part.get("thinking"), str):
-        yield Shown("thinking", text, "thinking")
+        # A provider may keep its thoughts to itself: there is a signature alone.
+        yield from [Shown("thinking", text, "thinking")] if text.strip() else []
     elif kind == "toolCall":
         yield from shown_call(call_of(part))
     elif (media := media_of(part)) is not None:

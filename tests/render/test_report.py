@@ -229,6 +229,7 @@ SHELL = {"role": "bashExecution", "content": None, "command": "ls", "output": "a
     [
         ({"content": "hi"}, [["text", "hi"]]),
         ({"role": "assistant", "content": THOUGHT}, [["thinking", "hm"], ["text", "so"]]),
+        ({"role": "assistant", "content": [{**THOUGHT[0], "thinking": "\n"}, THOUGHT[1]]}, [["text", "so"]]),
         ({"role": "assistant", "content": [CALL]}, [["call", "p: 1", "read"]]),
         ({"role": "assistant", "content": [EDIT]}, [["diff", " a\n-b\n+c", "Edit x.py"]]),
         ({"content": [SOUND]}, [["media", "audio, audio/wav, 3 bytes"]]),
