@@ -611,7 +611,6 @@ _COMMAND = expression(r"/[A-Za-z][\w:.-]*(?=\s|$)")
 _RULES = expression(r"# (AGENTS|CLAUDE|GEMINI)\.md instructions\b")
 _IDE = expression(r"# (?:Context from my IDE setup|(?:Files|Applications) mentioned by the user):")
 _TYPED = "command"
-_PARTS_OF_NAME = expression("[ _-]")
 _END_OF_IDE = expression(r"^## My request for [^\n:]*:[ \t]*", re.MULTILINE)
 _FIRST_SIGNS = frozenset("</[#CTB")
 _WORDS_IN_PAYLOAD = expression(
@@ -725,7 +724,7 @@ def _pieces(text: str, *, in_doubt: bool) -> Iterator[Piece]:
 
 
 def _name_of(tag: str) -> str:
-    words = [word for word in _PARTS_OF_NAME.split(tag.lower()) if word]
+    words = tag.lower().replace("-", " ").replace("_", " ").split()
     return " ".join("IDE" if word == "ide" else word for word in words)
 
 
@@ -799,6 +798,8 @@ _PREVIEW_SEARCHED = 4000
 
 
 _HEADING = expression(r"#{1,6}\s+(.*?)[\s#]*\Z")
+_LINK = expression(r"\[([^\[\]\n]+)\]\((?:\\.|[^)\\\n])*\)")
+"""A link in Markdown: programs write a file or a skill that a person names as one, with its whole path."""
 
 
 def message_preview(text: str) -> str | None:
@@ -830,12 +831,13 @@ def is_spoken(message: Mapping[str, JsonValue]) -> bool:
 def message_title(message: Mapping[str, JsonValue]) -> str | None:
     """Return a title from the words of a person in a message of the user; None if there is none.
 
-    It is the first line; one that ends with a colon only leads to the next, of which a heading is the title alone.
+    It is the first line, with the words of links; one that ends with a colon only leads to the next, of which a heading
+    is the title alone.
     Every format, and every store, takes the title of a session without one from here: from its first such message.
     """
     if message.get("isMeta") is True:
         return None
-    lines = _preview_lines(spoken_text(message_text(message)))
+    lines = _preview_lines(_LINK.sub(r"\1", spoken_text(message_text(message))[:_PREVIEW_SEARCHED]))
     first = next(lines, None)
     if first is None or not first.endswith(":"):
         return first

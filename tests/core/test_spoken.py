@@ -94,6 +94,8 @@ def test_a_line_that_leads_to_the_next_is_no_title_of_its_own() -> None:
         "Fix this:\n\n  E   KeyError: 'id'\nnow": "Fix this: E   KeyError: 'id'",
         "Why?:\n#\n": "Why?: #",
         "One more thing:": "One more thing:",
+        "[$plan](C:\\a(1\\)\\SKILL.md) [a.py](/w/a.py) fails": "$plan a.py fails",
+        "[a](b": "[a](b",
         "# Heading\n\nText": "# Heading",
         "note: it is slow\nvery": "note: it is slow",
         f"{'x' * 130}:\nnext": "x" * 120,
