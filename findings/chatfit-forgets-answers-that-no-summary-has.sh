@@ -6,7 +6,7 @@
 # the rest fits; then answers that the rest begins with are taken away, "whose user turn was removed". No summary is made of
 # them. (1) Twelve turns of equal messages: of the eight that left the window, all questions were given to the summarizer, and
 # one answer, the first. Seven answers are in nothing, and the summary is made of the user's words alone. (2) This is done
-# at each message, full or not: a greeting of the assistant with which a talk begins is gone at once, at 8 of 1,000 tokens. (3)
+# at each message, full or not: a greeting of the assistant with which a talk begins is gone at once, far below the limit. (3)
 # fit(), the function without a memory, takes the answer at its cut away too, after the summary was made, and says that it is
 # gone only in `dropped_count`. (4) If what it takes away called a tool, the tool's result stays, now the first message after
 # the summary; OpenAI refuses a result without its call.
