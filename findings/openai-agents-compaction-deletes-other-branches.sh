@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # openai-agents 0.24.0 (PyPI): a compaction of one branch of an AdvancedSQLiteSession deletes all other branches, and the usage.
 #
-# Behaviour seen: OpenAIResponsesCompactionSession "wraps any Session"; AdvancedSQLiteSession is the one with branches and with
+# Behaviour seen: OpenAIResponsesCompactionSession "Wraps any Session"; AdvancedSQLiteSession is the one with branches and with
 # the usage of each turn. Where a compaction cannot replace rows in place, as here, it reads the items of the current branch,
 # clears the session and adds what the compaction gave back. Clearing takes every branch and every row of usage along. (1)
 # After a question on `main`, a branch from there and a question on each, the compaction of the branch leaves no word of what
