@@ -35,7 +35,6 @@ _PROVIDER = "github-copilot"
 _RECORD, _ANSWER, _SHUTDOWN = "session.usage_record", "assistant.message", "session.shutdown"
 _MODEL_CALL = "model.model_call_success"
 _REPEATS = frozenset({"assistant.turn_start", "assistant.turn_end", "tool.execution_start"})
-_REMINDER = "\n\n<system_reminder>"
 _KNOWN = re.compile(r"abort$|(assistant|hook|mcp|model|permission|session|skill|subagent|system|tool|user)[._]")
 _COUNTS = {"inputTokens": "prompt_tokens", "outputTokens": "completion_tokens", "cacheReadTokens": "cache_read_tokens",
            "cacheWriteTokens": "cache_write_tokens", "reasoningTokens": "reasoning_tokens"}  # fmt: skip
@@ -157,11 +156,9 @@ class CopilotCliReader(kit.RowReader):
         content, sent = data.get("content"), data.get("transformedContent")
         if row.type == "user.message":
             pictures = _pictures(data)
-            said, mark, reminder = sent.rpartition(_REMINDER) if isinstance(sent, str) else ("", "", content)
-            # What the program adds behind the words is a part of its own, so that it can be told from them.
-            texts = [said, f"{mark.strip()}{reminder}"] if mark else [reminder]
-            parts: list[JsonValue] = [*({"type": "text", "text": text} for text in texts), *pictures]
-            message: JsonObject = {"role": "user", "content": parts if len(parts) > 1 else texts[0]}
+            words = sent if isinstance(sent, str) else content
+            parts: list[JsonValue] = [{"type": "text", "text": words}, *pictures]
+            message: JsonObject = {"role": "user", "content": parts if pictures else words}
             data = without(data, "attachments") if pictures else data
             self._say(row, message, without(data, "transformedContent" if isinstance(sent, str) else "content"), agent)
             agent.texts += [content] if isinstance(content, str) else []

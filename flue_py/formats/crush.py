@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -18,8 +18,7 @@ from flue_py.core.sessions import made_id
 from flue_py.core.usage import PaidCall, call_of, read_reported
 from flue_py.errors import shown
 from flue_py.formats import gathered, kit
-from flue_py.providers.base import fields_of, objects_in, only, result_message
-from flue_py.providers.openai_chat import calls_in
+from flue_py.providers.base import fields_of, objects_in, only
 
 # A message is a row, and its parts are a list of JSON. An answer is rewritten while it is streamed, until it has a part
 # that says how it finished. The context begins at the summary that the session names.
@@ -29,7 +28,7 @@ from flue_py.providers.openai_chat import calls_in
 FORMAT = "crush"
 
 _UNTITLED = frozenset({"", "Untitled Session", "New Session", "New Agent Session"})
-_THOUGHT = re.compile(r"<think>.*?(</think>|\Z)\s*", re.DOTALL)
+_THOUGHT = re.compile(r"\s*<think>.*?(?:</think>|\Z)", re.DOTALL)
 """The thoughts of small models before the title that they are asked for."""
 _ATTACHED = "<system_info>The files below have been attached by the user, consider them in your response</system_info>"
 """The words that the program sends before the text files of a prompt."""
@@ -117,7 +116,7 @@ class _Reading(Struct):
             unread = message.unread("tool_result", "finish")
             for number, result in enumerate(results):
                 rest = without(result, "tool_call_id", "name", "content", "is_error")
-                self._say(message, _result_of(result, self.tools), [rest, *([] if number else unread)])
+                self._say(message, _result_of(result), [rest, *([] if number else unread)])
         elif message.role == "user" and (content := _asked(message)):
             unread = message.unread("text", "binary", "shell_command", "finish")
             self._say(message, {"role": "user", "content": content}, unread)
@@ -125,7 +124,9 @@ class _Reading(Struct):
             names = only(message.fields, "model", "provider")
             stop = _STOPS.get(str(message.finish), "error")
             said: JsonObject = {"role": "assistant", "content": content, **names, "stopReason": stop}
-            self.tools |= calls_in(said)
+            for call in message.data("tool_call"):
+                if (call_id := kit.one_text(call.get("id"))) and (tool := kit.one_text(call.get("name"))):
+                    self.tools[call_id] = tool
             thoughts = [without(part, "thinking", "signature") for part in message.data("reasoning")]
             unread = message.unread("reasoning", "text", "tool_call", "finish")
             self._say(message, said, [*thoughts, *message.data("finish"), *unread])
@@ -135,13 +136,18 @@ class _Reading(Struct):
             self._place(message, kit.plain_entry(kind, only(message.fields, "role", "parts", "model")), {})
 
     def _say(self, message: _Message, said: JsonObject, rests: list[JsonObject]) -> None:
-        entry, extra = kit.message_entry(said, message.fields, message.line, self.chain.notes)
+        named, tool = said, self.tools.get(kit.one_text(said.get("toolCallId")) or "")
+        if tool and said["role"] == "toolResult" and "toolName" not in said:
+            named = {**said, "toolName": tool}
+        entry, extra = kit.message_entry(named, message.fields, message.line, self.chain.notes)
+        # The row does not name the tool, and ids are made of what rows say.
+        known_by = entry if named is said else kit.message_entry(said, message.fields, message.line, kit.Notes())[0]
         parts: list[JsonValue] = [rest for rest in rests if any(rest.values())]
-        self._place(message, entry, {**({"parts": parts} if parts else {}), **extra})
+        self._place(message, entry, {**({"parts": parts} if parts else {}), **extra}, known_by)
 
-    def _place(self, message: _Message, entry: NewEntry, beside: JsonObject) -> None:
-        beside = {**only(message.fields, "id"), **beside}
-        self.chain.add(entry, message.line, beside=beside, created_us=kit.read_moment(message.fields.get("created_at")))
+    def _place(self, message: _Message, entry: NewEntry, beside: JsonObject, known_by: NewEntry | None = None) -> None:
+        beside, at_us = {**only(message.fields, "id"), **beside}, kit.read_moment(message.fields.get("created_at"))
+        self.chain.add(entry, message.line, beside=beside, created_us=at_us, known_by=known_by)
 
 
 def _asked(message: _Message) -> list[JsonValue]:
@@ -189,12 +195,13 @@ def _answered(message: _Message) -> list[JsonValue]:
     return content
 
 
-def _result_of(result: JsonObject, tools: Mapping[str, str]) -> JsonObject:
-    data, call_id, is_error = result.get("data"), result.get("tool_call_id"), result.get("is_error") is True
+def _result_of(result: JsonObject) -> JsonObject:
+    data, is_error = result.get("data"), result.get("is_error") is True
     content: JsonObject = {"type": "text", "text": result.get("content")}
     if data and not is_error:
         content = {"type": "image", "data": data, "mimeType": result.get("mime_type")}
-    return result_message(call_id, [content], result.get("name") or tools.get(str(call_id)), is_error=is_error)
+    said: JsonObject = {"role": "toolResult", "toolCallId": result.get("tool_call_id"), "content": [content]}
+    return {**said, **({"toolName": result["name"]} if result.get("name") else {}), "isError": is_error}
 
 
 def _call(session: JsonObject, session_id: str) -> tuple[PaidCall, ...]:
@@ -233,7 +240,9 @@ def parse_crush(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.Se
         else:
             reading.add(message)
     parent = kit.task_below(about.get("parent_session_id"), session_id)
-    title = _THOUGHT.sub("", kit.one_text(about.get("title")) or "")
+    said = kit.one_text(about.get("title")) or ""
+    thought = _THOUGHT.match(said)
+    title = said[thought.end() :].strip() if thought else said
     # The cost of a task is added to that of the session above it.
     calls = _call(about, session_id) if parent is None else ()
     if not reading.chain.entries and not calls:

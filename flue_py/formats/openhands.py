@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict, deque
-from collections.abc import Container, Generator, Iterator, Mapping, Sequence
+from collections.abc import Container, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from flue_py.formats import kit
 from flue_py.formats.gathered import SESSION, GatheredReader, gathered_row, object_beside, read_beside, states_of
 from flue_py.providers.base import blocks_of, fields_of, listed, only
 from flue_py.providers.openai_chat import arguments_from_text, image_from_url
-from flue_py.system import read_beginning
 
 # A conversation is a folder: base_state.json, and a file for each event, which are gathered behind a row about it.
 #
@@ -30,43 +28,29 @@ from flue_py.system import read_beginning
 # response are an event each, and here one message. A condensation takes events out of the view of the model, by their
 # ids, and may put a summary in a place of it.
 # docs/formats/openhands.md lists the fields that are kept.
-#
-# A list of events has no state. Those of versions before the SDK are numbered; each becomes one of the newer events.
 
 FORMAT = "openhands"
 
 _STATE, _TASKS, _META = "base_state.json", "subagents", "meta.json"
 _BEGINNING = re.compile(rb'\s*\{\s*"id":\s*"[0-9a-fA-F-]{32,36}",\s*"agent":\s*\{')
-_LIST = re.compile(
-    rb'\s*(?:\[\s*\{\s*"id":\s*(?:\d{1,9}|"[\w-]{1,40}")|\{\s*"id":\s*0),\s*"timestamp":\s*"[^"]*",'
-    rb'\s*"source":\s*"(?:agent|user|environment)",'
-)
-"""How a list of events begins, or the first of numbered files."""
 _EVENT_FILE = re.compile(r"event-([0-9]{5,18})-(.+)\.json")
 _ROOT, _SUMMARY = "__root__", "-summary"
 _UPDATE, _ERROR = "ConversationStateUpdateEvent", "ConversationErrorEvent"
 _BESIDE = frozenset({
     _UPDATE, _ERROR, "CondensationRequest", "PauseEvent", "InterruptEvent", "TokenEvent", "HookExecutionEvent",
     "LLMCompletionLogEvent", "ACPToolCallEvent", "StreamingDeltaEvent",
-    "agent_state_changed", "change_agent_state", "null", "pause", "recall",
 })  # fmt: skip
 _STEPS_AN_EVENT = 50
 """How many steps condensations may take, for each event: only hostile ones take more."""
 
 
 def looks_like_openhands(head: bytes, path_name: str = "") -> bool:
-    """Return whether the beginning of a file may be the state of a conversation, or its events."""
-    return bool(_BEGINNING.match(head) or _LIST.match(head))
+    """Return whether the beginning of a file may be the state of a conversation."""
+    return bool(_BEGINNING.match(head))
 
 
 def gather_openhands(path: Path) -> Generator[bytes, None, None]:
-    """Yield a row about the conversation that a state is of, and one for each of its events, in their order.
-
-    Raises `UnreadableFile` for a list of events that is no JSON.
-    """
-    if _LIST.match(read_beginning(path, 4096) or b""):
-        yield from _rows_of_list(path)
-        return
+    """Yield a row about the conversation that a state is of, and one for each of its events, in their order."""
     folder = path.absolute().parent
     about: JsonObject = {"file": f"{folder.name}/{path.name}"}
     about["meta"] = only(object_beside(folder / _META), "title", "created_at", "forked_from_conversation_id")
@@ -83,30 +67,7 @@ def beside_openhands(path: Path) -> JsonValue:
     """Return the states of the other files of a conversation. Never raises."""
     folder = path.absolute().parent
     events = made_id(FORMAT, kit.json_line(states_of(sorted(folder.glob("events/event-*.json")))))
-    others = [folder / _META, *sorted(folder.glob(f"{_TASKS}/*/{_STATE}")), *_numbered(path)]
-    return {"events": events, "others": states_of(others)}
-
-
-def _numbered(path: Path) -> list[Path]:
-    """Return the numbered files of events that a file is the first of, in their order."""
-    files = path.parent.glob("[0-9]*.json") if path.stem == "0" else ()
-    return sorted((file for file in files if file.stem.isdecimal()), key=lambda file: (len(file.stem), file.stem))
-
-
-def _rows_of_list(path: Path) -> Iterator[bytes]:
-    """Yield the rows of a list of events, or of numbered files: the first names the conversation."""
-    notes, events = kit.Notes(), [object_beside(file) for file in _numbered(path)]
-    if not events:
-        events = [item.value for item in kit.read_items(read_beside(path) or b"", notes, str(path), ()).items]
-    older = Older(made_id(FORMAT, kit.json_line([only(event, "id", "timestamp") for event in events[:1]])))
-    newer = [older.newer(event) for event in events]
-    costs: list[JsonValue] = older.costs if older.sums.get("accumulated_cost") else []
-    bill: JsonObject = {"token_usages": older.usages, "costs": costs}
-    state: JsonObject = {"id": older.session_id, "agent": {}, "stats": {"usage_to_metrics": {"agent": bill}}}
-    yield gathered_row(SESSION, {"file": f"{path.absolute().parent.name}/{path.name}", "data": state})
-    for event in newer:
-        yield gathered_row("event", {"data": event})
-    yield from (b"{" for _ in notes.skipped)
+    return {"events": events, "others": states_of([folder / _META, *sorted(folder.glob(f"{_TASKS}/*/{_STATE}"))])}
 
 
 def _row(kind: str, path: Path, fields: JsonObject) -> bytes:
@@ -219,12 +180,8 @@ class _Reading(Struct):
             notes.repair(event.line, "condenses too long a path; it is kept outside the context")
         elif event.has_summary:
             ranges, holes = self._stretches(event, view)
-            body: JsonObject = {
-                "summary": event.fields["summary"],
-                "firstKeptEntryId": view.behind[""],
-                "tokensBefore": 0,
-            }
-            body |= {BASE: None, RANGES: [item.as_json for item in ranges]}
+            body: JsonObject = {"summary": event.fields["summary"], "firstKeptEntryId": view.behind[""]}
+            body |= {"tokensBefore": 0, BASE: None, RANGES: [item.as_json for item in ranges]}
             body["details"] = without(event.fields, *ENVELOPE, "summary")
             entry = kit.plain_entry(COMPACTION, body)
         elif len(holes) < len(view.dropped):
@@ -553,118 +510,3 @@ def calls_alone(bill: Mapping[tuple[str, int], Paid], booked: Container[str | No
         call = call_of(read_reported(paid.usage), call_id=call_id, **paid.names)
         calls += [replace(call, at_us=paid.at_us)] if call_id not in booked else []
     return tuple(calls)
-
-
-# the events of versions before the SDK
-
-
-class Older(Struct):
-    """The events of a list so far, as later ones need them."""
-
-    session_id: str
-    usages: list[JsonValue] = field(default_factory=list)
-    costs: list[JsonValue] = field(default_factory=list)
-    sums: dict[str, float] = field(default_factory=dict)
-    """The sums of the calls that were paid for."""
-    calls: dict[JsonValue, JsonObject] = field(default_factory=dict)
-    """The call of each action, by the number of its event."""
-    told: set[str] = field(default_factory=set)
-    model: str = ""
-    shown: list[int] = field(default_factory=list)
-    """The numbers of the events that a model is shown."""
-    first_gone: int = 1 << 62
-    summaries: list[str] = field(default_factory=list)
-
-    def newer(self, fields: JsonObject) -> JsonObject:
-        """Return an event as the SDK says it; one of the SDK as it is."""
-        if "kind" in fields:
-            return fields
-        number, action, args = fields.get("id"), fields.get("action"), fields_of(fields.get("args"))
-        meta, is_by_agent = fields_of(fields.get("tool_call_metadata")), fields.get("source") == "agent"
-        response = fields_of(meta.get("model_response"))
-        answer = fields_of(fields_of(next(iter(listed(response.get("choices"))), None)).get("message"))
-        event: JsonObject = {"id": self._name(number), **only(fields, "timestamp", "source")}
-        if action is not None and is_by_agent:
-            event["llm_response_id"] = self._paid(fields, response)
-        if action == "system":
-            prompt = _text(kit.text_in(args, "content"))
-            event |= {"kind": "SystemPromptEvent", "system_prompt": prompt, "args": without(args, "content")}
-        elif action in ("message", "finish"):
-            texts = (args.get("content"), args.get("thought"), answer.get("content"), args.get("final_thought"))
-            words: list[JsonValue] = [_text(text) for text in dict.fromkeys(map(kit.one_text, texts)) if text]
-            said: JsonObject = {"role": "assistant" if is_by_agent else "user", "content": words}
-            words += [{"type": "image", "image_urls": listed(args.get("image_urls"))}]
-            event |= {"kind": "MessageEvent", "llm_message": said, "args": without(args, "content")}
-        elif action == "condensation":
-            event |= self._condensed(str(event["id"]), args)
-        elif isinstance(action, str) and is_by_agent and action not in _BESIDE:
-            asked = map(fields_of, listed(answer.get("tool_calls")))
-            functions = {str(call.get("id")): call.get("function") for call in asked}
-            function = fields_of(functions.get(str(meta.get("tool_call_id"))))
-            told: JsonObject = {"name": action, "arguments": without(args, "thought"), **function}
-            call: JsonObject = {"id": meta.get("tool_call_id") or event["id"], **told}
-            # The thought of this tool is its argument.
-            thought = kit.one_text(answer.get("content") if action == "think" else args.get("thought"))
-            event |= {"kind": ACTION, "tool_call": call, "thought": [_text(thought)] if thought else []}
-            event["action"] = {**args, "action": action}
-            self.calls[str(number)] = call
-        elif action is None and (made := self.calls.get(str(fields.get("cause")))):
-            event |= {"kind": "ObservationEvent", "tool_call_id": made["id"], "tool_name": made["name"]}
-            event["observation"] = _older_result(fields)
-        else:
-            rest = without(fields, "id", "timestamp", "source", "tool_call_metadata", "llm_metrics")
-            event |= {**rest, "kind": str(action or fields.get("observation"))}
-        if event["kind"] in SHOWN and type(number) is int:
-            self.shown.append(number)
-        return event
-
-    def _name(self, number: JsonValue) -> str:
-        return made_id(self.session_id, str(number))
-
-    def _condensed(self, name: str, args: JsonObject) -> JsonObject:
-        """Return a condensation. Its summary takes the place of those before it, where the first events are gone."""
-        ids = [item for item in listed(args.get("forgotten_event_ids")) if type(item) is int]
-        first, last = args.get("forgotten_events_start_id"), args.get("forgotten_events_end_id")
-        if type(first) is int and type(last) is int:
-            start, end = bisect_left(self.shown, first), bisect_right(self.shown, last)
-            ids += self.shown[start:end]
-            del self.shown[start:end]
-        self.first_gone = min([self.first_gone, *ids])
-        gone: JsonObject = {"kind": CONDENSATION, "forgotten_event_ids": [*map(self._name, ids)]}
-        if isinstance(summary := args.get("summary"), str):
-            gone["forgotten_event_ids"] = [*map(self._name, ids), *self.summaries]
-            gone |= {"summary": summary, "summary_offset": bisect_left(self.shown, self.first_gone)}
-            self.summaries = [name]
-        return gone
-
-    def _paid(self, fields: JsonObject, response: JsonObject) -> str:
-        """Note a call by the sums that the event has, or by its response, and return the name of the response."""
-        name, usage = kit.text_in(response, "id") or self._name(fields.get("id")), fields_of(response.get("usage"))
-        metrics = fields_of(fields.get("llm_metrics"))
-        self.model = kit.text_in(response, "model") or self.model
-        counts = self._more(only(fields_of(metrics.get("accumulated_token_usage")), *_TOKENS))
-        if not counts and name not in self.told:
-            cached = fields_of(usage.get("prompt_tokens_details")).get("cached_tokens")
-            counts = {**only(usage, *_TOKENS), **({"cache_read_tokens": cached} if cached else {})}
-        self.told.add(name)
-        if any(counts.values()):
-            self.usages.append({"model": self.model, **counts, "response_id": name})
-            cost = self._more(only(metrics, "accumulated_cost")).get("accumulated_cost")
-            self.costs += [] if cost is None else [{"model": self.model, "cost": cost}]
-        return name
-
-    def _more(self, sums: JsonObject) -> JsonObject:
-        """Return by how much sums have grown; one that begins again counts whole."""
-        more: JsonObject = {}
-        for name, value in sums.items():
-            if isinstance(value, (int, float)) and not isinstance(value, bool):
-                before = self.sums.get(name, 0)
-                more[name] = round(value - before, 12) if value >= before else value
-                self.sums[name] = value
-        return more
-
-
-def _older_result(fields: JsonObject) -> JsonObject:
-    extras, kind = fields_of(fields.get("extras")), fields.get("observation")
-    result: JsonObject = {**extras, "content": [_text(kit.text_in(fields, "content"))], "is_error": kind == "error"}
-    return {**result, "kind": "TerminalObservation" if kind == "run" else kind}

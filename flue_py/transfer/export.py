@@ -70,11 +70,7 @@ async def export_session(
     tree = SessionTree(info, entries, at, labels, tasks, costs, parts)
     exported = form.written(tree)
     if form.holds == "tree":
-        spent = sum(cost.picodollars for cost in costs.values())
-        unpriced = sum(cost.unpriced_calls for cost in costs.values())
-        is_more = info.spent_picodollars > spent or info.unpriced_calls > unpriced
-        retracted = await _retracted(session, {entry.id for entry in entries})
-        left = {"a retracted entry": retracted, "the bill of calls without an entry": int(is_more)}
+        left = {"a retracted entry": await _retracted(session, {entry.id for entry in entries})}
     else:
         outside = len(entries) - len(tree.context())
         left = {

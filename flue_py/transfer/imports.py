@@ -727,9 +727,9 @@ class _FileImport:
             self._rewritten.add(session_id)
         await self._pay_more(session_id, part)
         target = await self._add(session_id, part)
-        # A sum of a session has no time of its own: that of its newest entry is nearer than that of the import.
-        last_us = max((entry.created_us for entry in part.entries if entry.created_us), default=part.session.created_us)
-        target.calls += [replace(call, at_us=call.at_us or last_us) for call in part.calls]
+        # A sum of a session has no time of its own. The one at which the session was made stays the same as it grows.
+        made_us = part.session.created_us
+        target.calls += [replace(call, at_us=call.at_us or made_us) for call in part.calls]
         if part.is_payer:
             self._payers.add(session_id)
         if part.calls:

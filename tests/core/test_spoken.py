@@ -49,7 +49,6 @@ INSERTED = [
     "[Context Summary]\n\nThey fixed the parser.",
     "[Branch Summary]\n\nThey tried.",
     'Called the Read tool with the following input: {"filePath":"/w/a.py"}',
-    "<path>/w/a.py</path>\n<type>file</type>\n<content>\n1: x\n</content>",
     "<current_datetime>2026-11-28T21:04:32.843+00:00</current_datetime>",
     "<recommended_plugins>\nPlugins that are not installed.\n</recommended_plugins>",
     "<user_action>\n  <action>review</action>\n</user_action>",
@@ -109,7 +108,7 @@ def test_a_line_that_leads_to_the_next_is_no_title_of_its_own() -> None:
     [
         text
         for text in INSERTED
-        if not text.startswith(("/", "This", "# ", "[Context", "[Branch", "[SUGG", "You", "</", "Called", "<path>"))
+        if not text.startswith(("/", "This", "# ", "[Context", "[Branch", "[SUGG", "You", "</", "Called"))
         and "cut off" not in text
     ],
 )

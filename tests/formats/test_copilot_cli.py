@@ -22,7 +22,6 @@ from tests.formats.transcripts import (
     import_lines,
     rows_are_accounted_for,
 )
-from tests.formats.trees import context_of
 from tests.programs.made import unpack
 from tests.tables import inputs
 
@@ -193,12 +192,6 @@ def test_older_files_have_sums_alone_which_are_paid_when_they_grow() -> None:
     }  # fmt: skip
     ((part,), _) = read(*TALK, row("session.shutdown", "d1", modelMetrics={"m": {"usage": newer}}))
     assert [len(entry.calls) for entry in part.entries] == [0, 0, 1, 0, 1, 0]
-
-
-def test_a_reminder_behind_the_words_is_no_part_of_them() -> None:
-    texts = ["<now/>\n\nFix it.", "<system_reminder>\nNo tables.\n</system_reminder>"]
-    (session,), _ = read(START, said("u1", "\n\n".join(texts).removeprefix("<now/>\n\n")))
-    assert [part["text"] for part in context_of(session)[0]["content"]] == texts
 
 
 def test_sub_agents_of_sub_agents_and_older_rows_of_them_are_tasks() -> None:

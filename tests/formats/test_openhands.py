@@ -13,7 +13,7 @@ import pytest
 import flue_py
 from flue_py.errors import UnreadableFile
 from flue_py.formats.kit import Notes, ParseReport, Row, SessionPart, read_lines
-from flue_py.formats.openhands import Older, gather_openhands, looks_like_openhands, parse_openhands, read_openhands
+from flue_py.formats.openhands import gather_openhands, looks_like_openhands, parse_openhands, read_openhands
 from flue_py.formats.registry import recognize
 from tests.formats.transcripts import all_seen, import_file
 from tests.formats.trees import context_of, document
@@ -318,80 +318,6 @@ def test_events_without_a_parent_follow_each_other_and_faults_are_noted() -> Non
     assert [note.line for note in report.repaired] == [7, 8]
     assert dict(report.unknown_kinds) == {"NewEvent": 1, "": 1}
     assert len(session.entries) == 9
-
-
-def numbered(number: int, source: str, response: str = "", spent: int = 0, **fields: Any) -> dict[str, Any]:
-    """Return an event of a version before the SDK; calls of a response are named by their tools."""
-    calls = [{"id": name, "function": {"name": name, "arguments": '{"command": "ls"}'}} for name in ("bash", "think")]
-    usage = {"prompt_tokens": 20, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 5}}
-    choices = [{"message": {"content": "Hm.", "tool_calls": calls}}]
-    answer = {"id": response, "model": "lab/m", "choices": choices, "usage": usage}
-    called = {"function_name": fields.get("tool"), "tool_call_id": fields.pop("tool", None), "model_response": answer}
-    sums = {"model": "default", "prompt_tokens": spent * 10, "completion_tokens": spent, "cache_read_tokens": spent}
-    more: dict[str, Any] = {"tool_call_metadata": called} if response else {}
-    more |= {"llm_metrics": {"accumulated_cost": spent / 4, "accumulated_token_usage": sums}} if spent else {}
-    at = {"id": number, "timestamp": f"2025-07-10T23:30:{number:02}.5", "source": source, "message": "For people."}
-    return {**at, **more, **fields}
-
-
-OLDER = [
-    numbered(0, "agent", action="system", args={"content": "Be brief.", "tools": []}),
-    numbered(1, "environment", observation="agent_state_changed", content="", extras={"agent_state": "loading"}),
-    numbered(2, "user", action="message", args={"content": "List it.", "image_urls": ["data:image/png;base64,QQ=="]}),
-    numbered(3, "user", action="recall", args={"query": "List it."}),
-    numbered(4, "agent", "r1", 2, tool="bash", action="run", args={"command": "ls", "thought": "Looking."}),
-    numbered(5, "agent", "r1", 2, tool="think", action="think", args={"thought": "Hm."}),
-    numbered(6, "agent", observation="run", cause=4, content="a.txt", extras={"metadata": {"exit_code": 0}}),
-    numbered(7, "agent", observation="error", cause=5, content="No."),
-    numbered(8, "agent", "", 5, action="message", args={"content": "One file."}),
-    numbered(9, "user", action="message", args={"content": "More?"}),
-    numbered(10, "agent", "r2", 9, tool="finish", action="finish", args={"final_thought": "Done.", "thought": ""}),
-    numbered(11, "agent", action="condensation", args=dict.fromkeys(["forgotten_event_ids"]) | {
-        "forgotten_events_start_id": 3, "forgotten_events_end_id": 8, "summary": "SUM", "summary_offset": 4}),
-]  # fmt: skip
-
-
-@inputs("is_list", [True, False])
-async def test_older_events_are_read_from_a_list_or_from_numbered_files(is_list: bool, tmp_path: Path) -> None:
-    for fields in OLDER:
-        (tmp_path / f"{fields['id']}.json").write_bytes(document(fields))
-    (tmp_path / "trajectory.json").write_text(json.dumps(OLDER, indent=2))
-    file = tmp_path / ("trajectory.json" if is_list else "0.json")
-    async with flue_py.open(":memory:") as store:
-        report, again = [await import_file(store, file) for _ in range(2)]
-        ((_, seen),) = (await all_seen(store)).items()
-        bill = (await store.usage()).total
-    assert (report.format, report.added, again.added, report.unknown_kinds) == ("openhands", 11, 0, {})
-    ends = [("user", "List it.\nSUM\nMore?"), ("assistant", "Hm.\nDone.")]
-    assert spoken(seen.context) == [("system", "Be brief."), *ends]
-    assert (bill.calls, bill.input, bill.cache_read, bill.output, bill.picodollars) == (3, 81, 9, 9, 2_250_000_000_000)
-    (session,) = read_lines(read_openhands(file.name), [*gather_openhands(file)])
-    messages = context_of(session, session.entries[-2].id)
-    parts = [part for message in messages for part in message["content"]]
-    called = [part["name"] for part in parts if part["type"] == "toolCall"]
-    assert spoken(messages)[2:] == [
-        ("assistant", "Looking.\nHm."), ("tool", "a.txt\n[Command finished with exit code 0]"),
-        ("tool", "[An error occurred during execution.]\n\nNo."), ("assistant", "One file."),
-        ("user", "More?"), ends[1],
-    ]  # fmt: skip
-    assert (called, [part["type"] for part in parts].count("image")) == (["bash", "think"], 1)
-
-
-def test_an_older_answer_without_sums_is_paid_once_by_its_response() -> None:
-    older = Older("s")
-    for number, tool in enumerate(("bash", "think")):
-        older.newer(numbered(number, "agent", "r1", tool=tool, action="run", args={}))
-    counts = {"prompt_tokens": 20, "completion_tokens": 2, "cache_read_tokens": 5}
-    assert older.usages == [{"model": "lab/m", **counts, "response_id": "r1"}]
-
-
-def test_a_list_of_events_of_the_sdk_is_read_without_its_state(tmp_path: Path) -> None:
-    first = ("id", "timestamp", "source")
-    events = [{name: fields.get(name, "user") for name in first} | fields for fields in TALK]
-    (tmp_path / "events.json").write_bytes(document(events))
-    assert looks_like_openhands(document(events))
-    (session,) = read_lines(read_openhands("events.json"), [*gather_openhands(tmp_path / "events.json")])
-    assert [text for _, text in spoken(context_of(session))] == ["Be brief.", "One.", "First.", "Two.", "Second."]
 
 
 async def test_torn_and_deep_files_cost_themselves_alone(tmp_path: Path) -> None:
