@@ -600,8 +600,7 @@ _WHOLE: Mapping[str, str] = {
     "</previous_user_messages>": "summary of what came before",
     "Base directory for this skill:": "skill",
     "[SUGGESTION MODE: Suggest what the user": "suggestion mode",
-    "[Image: source:": "picture",
-    "[Image: original ": "picture",
+    **dict.fromkeys(("[Image: source:", "[Image: original "), "picture"),
     "Called the Read tool with the following input:": "attached file",
 }
 """How messages begin that a program wrote whole, and their names."""
