@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from os.path import exists
 from pathlib import Path, PurePath
@@ -38,16 +38,11 @@ CUT = "Messages before this point are not sent any more."
 _ENDING, _COMPACTED = ".messages.json", ".compaction.json"
 _SIGN = re.compile(rb'\s*\{\s*"version"\s*:\s*\d+,\s*"updated_at"[^{}\[\]]{0,300}"agent"')
 _CLINE, _OF_OTHERS = re.compile(r"saoudrizwan\."), re.compile(r"rooveterinaryinc\.|kilocode\.")
-_CLINE_FIELDS = frozenset({"modelInfo", "conversationHistoryIndex", "lastCheckpointHash"})
-"""Signs of Cline itself: its input does not include the tokens that were read from the cache, or written to it."""
-
-_PAID_APART = ("deleted_api_reqs", "subagent_usage")
-"""The rows of a screen that sum up calls which it does not show, or not any more."""
+_CLINE_FIELDS = frozenset({"modelInfo", "lastCheckpointHash"})
+"""The fields of rows that tell a task of Cline itself, wherever it lies. Its input does not include the tokens that were
+read from the cache, or written to it."""
 
 _WRAPPED = re.compile(r'<user_input mode="([a-z]+)">(.*)</user_input>', re.DOTALL)
-_RESULT = re.compile(r"\s*(?>\[[\w-]+(?: (?s:.*?))?\] Result:|\[ERROR\])(?!(?s:.*)<(?:feedback|answer|user_message)>)")
-"""A result that is sent as a text of the user, in which no person says anything."""
-
 _FOLDER = re.compile(r"# Current Work(?:ing|space) Directory \(([^()\n]+)\) Files")
 _LONGEST_TITLE = 120
 _TOKENS = {
@@ -80,8 +75,7 @@ def looks_like_cline(head: bytes, path_name: str = "") -> bool:
 def files_beside(path: Path) -> Mapping[str, Path]:
     """Return the files that say more about a document, by their kind."""
     if path.name in (HISTORY, SCREEN):
-        names = {"screen": SCREEN, "task": "history_item.json", "metadata": "task_metadata.json"}
-        return {kind: path.with_name(name) for kind, name in names.items()}
+        return {"screen": path.with_name(SCREEN), "task": path.with_name("history_item.json")}
     # A sub-agent has no header of its own: its folder is that of the session.
     compacted = path.name.removesuffix(_ENDING) + _COMPACTED
     return {"header": path.with_name(f"{path.parent.name}.json"), "compaction": path.with_name(compacted)}
@@ -141,9 +135,8 @@ def _task(items: kit.Items, name: str, path: str, beside: JsonObject, notes: kit
     """Return a task of an extension. Its id is the name of its folder."""
     folder, about = PurePath(path).parent.name, fields_of(beside.get("task"))
     session_id = folder if kit.is_name(folder) else kit.list_session_id(FORMAT, name, items)
-    models = [row for _, row in objects_in(fields_of(beside.get("metadata")).get("model_usage"))]
-    screen = [_with_model(row, models) for _, row in objects_in(beside.get("screen"))]
-    cuts, calls = _cuts(screen), _calls(screen, session_id, "api_req_started")
+    screen = [row for _, row in objects_in(beside.get("screen"))]
+    cuts, calls = _cuts(screen), _calls(screen, session_id)
     has_signs = any(not _CLINE_FIELDS.isdisjoint(row) for row in (*screen, *(item.value for item in items.items)))
     is_cline = _CLINE.search(path) or (has_signs and not _OF_OTHERS.search(path))
     reading = _Reading(kit.Chain(session_id, notes), not is_cline, calls)
@@ -156,7 +149,6 @@ def _task(items: kit.Items, name: str, path: str, beside: JsonObject, notes: kit
             reading.cut(item.index, *cuts[item.index])
     # The answers of others may only not have been written yet.
     reading.unanswered([call for call in reading.calls if is_screen or call.get("cancelReason")])
-    reading.unanswered(_calls(screen, session_id, *_PAID_APART))
     found = _FOLDER.search(message_text(items.items[0].value)) if items.items else None
     title, cwd = _first_line({"content": screen[0].get("text")}) if screen else "", found[1] if found else None
     parsed = reading.parsed(name, about.get("parentTaskId"), {"task": about}, title, about.get("workspace") or cwd)
@@ -177,32 +169,26 @@ def _said(item: kit.Item) -> JsonObject:
     role = _SHOWN.get(kind) if item.index else "user"
     if role is None or not row.get("text"):
         return {**row, "type": "shown"}
+    said: JsonObject = {"role": role, "content": row["text"], **without(row, "type", "say", "ask", "text")}
+    # A question is JSON, with the answers to choose from.
     asked = _decoded(row) if row.get("type") == "ask" else {}
-    words = asked.get("question") or asked.get("response") or row["text"]
-    return {"role": role, "content": words, **without(row, "type", "say", "ask", "text")}
-
-
-def _with_model(row: JsonObject, models: Sequence[JsonObject]) -> JsonObject:
-    """Return a row of a screen with the model that was in use: older versions name it only in the metadata."""
-    at_us = kit.read_moment(row.get("ts")) or 0
-    used = [model for model in models if (kit.read_moment(model.get("ts")) or 0) <= at_us] or models[:1]
-    names = [{"modelId": model.get("model_id"), "providerId": model.get("model_provider_id")} for model in used[-1:]]
-    return {**row, "modelInfo": names[0]} if names and "modelInfo" not in row else row
+    name = next((name for name in ("question", "response") if kit.one_text(asked.get(name))), None)
+    return {**said, "content": asked[name], "asked": without(asked, name)} if name else said
 
 
 def _decoded(row: JsonObject) -> JsonObject:
-    """Return the object that the text of a row is, if it is one."""
+    """Return the object that the text of a row is; {} if it is none."""
     return kit.decode_row(2, str(row.get("text")).encode(errors="replace"), kit.Notes()) or {}
 
 
-def _calls(screen: Sequence[JsonObject], session_id: str, *kinds: str) -> deque[JsonObject]:
-    """Return the calls in these rows of a screen: their numbers, models and times."""
+def _calls(screen: Sequence[JsonObject], session_id: str) -> deque[JsonObject]:
+    """Return the calls that the screen shows: their numbers, models and times."""
     calls = deque[JsonObject]()
     for row in screen:
-        if (kind := row.get("say")) in kinds:
-            apart = f":{kind}" if kind in _PAID_APART else ""
-            more = {"ts": row.get("ts"), "id": f"{session_id}:{row.get('ts')}{apart}"}
-            calls.append({**without(_decoded(row), "request"), **_named(row), **more})
+        if row.get("say") == "api_req_started":
+            numbers = _decoded(row)
+            more = {"ts": row.get("ts"), "id": f"{session_id}:{row.get('ts')}"}
+            calls.append({**without(numbers, "request"), **_named(row), **more})
     return calls
 
 
@@ -294,9 +280,7 @@ class _Reading(Struct):
             if isinstance(call := block.get("tool_use_id"), str):
                 self.tools.setdefault(call, kit.one_text(block.get("name")) or "")
         for message, extra in kit.messages_of(value["role"], content, self.tools, _sent):
-            is_result = message["role"] == "user" and _RESULT.match(message_text(message))
-            mark: JsonObject = {"isMeta": True} if is_result else {}
-            yield {**without(message, "provider"), **mark, **_named(value)}, extra
+            yield {**without(message, "provider"), **_named(value)}, extra
 
     def _shown_call(self, at_us: int | None) -> JsonObject | None:
         """Return the last call of the screen before an answer, of which the others have none."""
@@ -306,7 +290,7 @@ class _Reading(Struct):
         self.unanswered(calls[:-1])
         return calls[-1] if calls and _counted(calls[-1], holds_cache=False) else None
 
-    def unanswered(self, calls: Iterable[JsonObject]) -> None:
+    def unanswered(self, calls: Sequence[JsonObject]) -> None:
         """Add calls that failed or were broken off, if something was paid for them."""
         for call in calls:
             if (usage := _counted(call, holds_cache=self.holds_cache)) is not None:

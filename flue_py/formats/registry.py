@@ -214,6 +214,11 @@ class Format(Frozen):
     is_resumed: bool = False
     sessions: str | None = None
 
+    @property
+    def has_rows_elsewhere(self) -> bool:
+        """Whether rows that a file goes on from may be in another one. Files with facts about it have states."""
+        return self.before is not None and (self.is_chained or self.beside is None)
+
     def recognizes(self, first_bytes: bytes, path: str) -> bool:
         """Return whether a file that begins like this looks like one of the format."""
         start = first_bytes.removeprefix(b"\xef\xbb\xbf") if self.package == OURS else first_bytes

@@ -1069,7 +1069,7 @@ class _FileImport:
         They cannot where the outcome of a row that was imported depends on more than its session.
         """
         # A note of the reader may be that what comes before is not there.
-        depends = self._source.format.before is not None and self._source.report.repaired_rows
+        depends = self._source.format.has_rows_elsewhere and self._source.report.repaired_rows
         is_odd = depends or self._deleted or self._payers or self._rewritten or self._notes or self._conflicts
         if is_odd or not all(target.is_followed for target in self._targets.values()):
             return ()
@@ -1230,7 +1230,7 @@ class ImportedFiles:
             self._new_marks = dict([*self._new_marks.items()][-_MOST_MARKS:])
         made_by = find_format(report.format)
         # A note may be that what comes before is not there, which is not remembered.
-        depends = made_by.package != OURS or (made_by.before is not None and report.repaired_rows > 0)
+        depends = made_by.package != OURS or (made_by.has_rows_elsewhere and report.repaired_rows > 0)
         is_odd = report.call_conflicts or any(
             session.deleted or session.leaf_kept or session.oddities for session in report.sessions
         )

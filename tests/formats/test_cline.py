@@ -170,7 +170,7 @@ async def test_a_task_has_the_tokens_of_its_screen_also_of_calls_without_an_answ
     extension: str, tmp_path: Path
 ) -> None:
     screen = json.loads(json.dumps(SCREEN))
-    if extension != "saoudrizwan.claude-dev":  # of Roo and Kilo, input has the cache in it
+    if "." not in extension or "claude" not in extension:  # of Roo and Kilo, input has the cache in it
         for row in screen[1:]:
             row["text"] = row["text"].replace('"tokensIn": 100', '"tokensIn": 700')
     async with flue_py.open(":memory:") as store:
@@ -179,32 +179,13 @@ async def test_a_task_has_the_tokens_of_its_screen_also_of_calls_without_an_answ
             await flue_py.import_file(store, task(tmp_path, extension, TASK[:length], shown_so_far))
         session = await store.find_session("1767607200000")
         usage = (await store.usage()).total
-        whole_input = 2800 if extension == "copied" else 400  # the rows are Cline's, wherever they lie
-        assert (usage.input, usage.cache_read, usage.output) == (whole_input, 2400, 40)
-        assert usage.cost == 2
+        # Rows of Cline are that wherever they lie: its input does not have the cache in it.
+        assert usage.input == (2800 if extension == "copied" else 400)
+        assert (usage.cache_read, usage.output, usage.cost) == (2400, 40, 2)
         assert (session.info.auto_title, session.info.cwd) == ("Fix it", "/w/demo")
         async with flue_py.open(":memory:") as whole:
             await flue_py.import_file(whole, task(tmp_path, extension, TASK, screen))
             assert await all_seen(whole) == await all_seen(store)
-
-
-async def test_models_that_only_the_metadata_names_are_those_of_the_calls(tmp_path: Path) -> None:
-    usage = [{"ts": at, "model_id": f"m-{at}", "model_provider_id": "p", "mode": "act"} for at in (1050, 3200)]
-    messages = [{name: value for name, value in message.items() if name != "modelInfo"} for message in TASK]
-    path = task(tmp_path, "copied", messages, SCREEN, task_metadata={"model_usage": usage})
-    async with flue_py.open(":memory:") as store:
-        await flue_py.import_file(store, path)
-        session, ledger = await store.find_session("1767607200000"), await store.usage(group_by=("provider", "model"))
-        models = [message.get("model") for message in await session.build_context() if message["role"] == "assistant"]
-        assert models == ["m-1050", "m-3200", "m-3200"]
-        assert {tuple(row.group.values()) for row in ledger.rows} == {("p", "m-1050"), ("p", "m-3200")}
-
-
-def test_a_result_that_is_a_text_of_the_user_is_not_taken_for_a_person_s_words() -> None:
-    texts = ["[execute_command for 'a\nb'] Result:", "[ERROR] You did not use a tool in your previous response!"]
-    texts += ["[attempt_completion] Result:\n<feedback>\nNo\n</feedback>", "[a list]"]
-    session = parse_cline(json.dumps([said("user", text, "more") for text in texts]).encode(), "x", "", {})
-    assert [json.loads(entry.payload).get("isMeta") for entry in session.entries] == [True, True, None, None]
 
 
 def test_messages_that_classic_cline_cut_are_not_in_the_context() -> None:
@@ -261,7 +242,6 @@ async def test_files_beside_are_taken_for_no_session_but_the_screen_of_one_whose
     ]
     rows += [{"ts": 3600, "type": "say", "say": "text", "text": "Done."}, *SCREEN[2:]]
     rows += [{"ts": 3700, "type": "ask", "ask": "followup", "text": '{"question": "Which?", "options": ["a"]}'}]
-    rows += [{**call(9000, 3, **NUMBERS), "say": kind} for kind in ("deleted_api_reqs", "subagent_usage")]
     path = task(tmp_path, "saoudrizwan.claude-dev", TASK, rows, task_metadata={"files_in_context": []})
     document = path.read_bytes()
     names = [name for name in write(tmp_path, LAST)[0].parent.iterdir() if "messages" not in name.name]
@@ -279,7 +259,7 @@ async def test_files_beside_are_taken_for_no_session_but_the_screen_of_one_whose
         assert [(role, text) for role, text, _ in map(words, await session.build_context())] == [
             ("user", "Fix it\nplease"), ("assistant", "Done."), ("assistant", "Which?"),
         ]  # fmt: skip
-        assert (usage.calls, usage.input, usage.cache_read, usage.cost) == (6, 600, 3600, 3)
+        assert (usage.calls, usage.input, usage.cache_read, usage.cost) == (4, 400, 2400, 2)
         assert "is not there" in report.repaired[0].text
         assert not (await flue_py.import_file(store, screen)).changed
         path.write_bytes(document)
@@ -290,7 +270,7 @@ async def test_files_beside_are_taken_for_no_session_but_the_screen_of_one_whose
         session, ledger = await store.find_session(session.id), await store.usage(group_by=("provider", "model"))
         assert (len(await session.build_context()), (await store.verify()).problems) == (len(TASK), [])
         paid = {tuple(each.group.values()): each.calls for each in ledger.rows}
-        assert (paid, ledger.total.cost) == ({("anthropic", "m"): 1, ("", ""): 5}, 3)
+        assert (paid, ledger.total.cost) == ({("anthropic", "m"): 1, ("", ""): 3}, 2)
 
 
 def test_rows_that_say_the_same_get_their_ids_in_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
