@@ -692,7 +692,6 @@ class Answers:
         self._entries = entries
         self._chains = chains
         self._origins: kit.Recent[_Origin] = kit.Recent(REMEMBERED)
-        self._keys: kit.Recent[str] = kit.Recent(REMEMBERED)
         self.prompts: kit.Recent[bool] = kit.Recent(REMEMBERED)
         """Rows that a person wrote: a row that names one as its parent begins an answer."""
         self._spent: dict[str, tuple[int, ...]] = {}
@@ -715,9 +714,7 @@ class Answers:
         now, origin = _Origin(name, request, fields.get("timestamp"), *prompt), self._origins.get(name)
         # Newer versions write the rows of a session that is resumed once more, with new uuids and the old times.
         is_copy = origin is not None and (now.time == origin.time or _OF_THE_PROVIDER.fullmatch(name) is not None)
-        # A gateway may estimate the prompt in the first rows of an answer: those hang one below the other.
-        follows = origin is not None and request is None and self._keys.get(row.parent or "") == origin.key
-        if origin is not None and (follows or not (origin.differs(now) or (self.begins(row) and not is_copy))):
+        if origin is not None and not (origin.differs(now) or (self.begins(row) and not is_copy)):
             known = (count or before for count, before in zip(prompt, origin[3:], strict=True))
             self._origins.put(name, _Origin(origin.key, origin.request, origin.time, *known))
             return origin.key
@@ -734,7 +731,6 @@ class Answers:
         """Take one more row of a message."""
         group.rows.append(row)
         if row.uuid is not None:
-            self._keys.put(row.uuid, group.key)
             self._entries.nodes.put(row.uuid, group.node)
         for call, name in tool_calls(row.message):
             self._tools.put(call, (name, group.node))
