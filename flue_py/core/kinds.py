@@ -609,7 +609,7 @@ _COMMAND = expression(r"/[A-Za-z][\w:.-]*(?=\s|$)")
 """A command of a program, such as ``/compact``; a path has a slash behind its first name."""
 
 _RULES = expression(r"# (AGENTS|CLAUDE|GEMINI)\.md instructions\b")
-_IDE = expression(r"# (?:Context from my IDE setup|(?:Files|Applications) mentioned by the user):")
+_IDE = expression(r"# (?:Context from my IDE setup:|(?:Files|Applications) mentioned by the user:\s*\n## )")
 _TYPED = "command"
 _END_OF_IDE = expression(r"^## My request for [^\n:]*:[ \t]*", re.MULTILINE)
 _FIRST_SIGNS = frozenset("</[#CTB")
@@ -798,7 +798,7 @@ _PREVIEW_SEARCHED = 4000
 
 
 _HEADING = expression(r"#{1,6}\s+(.*?)[\s#]*\Z")
-_LINK = expression(r"\[([^\[\]\n]+)\]\((?:\\.|[^)\\\n])*\)")
+_LINK = expression(r"(?<![\w\])!])\[([^\[\]\n]+)\]\((?=[/~.]|[A-Za-z]:[\\/]|\w+://)(?:\\.|[^)\\\n]){1,400}\)")
 """A link in Markdown: programs write a file or a skill that a person names as one, with its whole path."""
 
 

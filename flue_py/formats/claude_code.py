@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
-from functools import lru_cache
 from operator import add
 from pathlib import Path
 from typing import TypeGuard
@@ -23,7 +21,6 @@ from flue_py.formats import kit
 from flue_py.formats.gathered import facts_beside
 from flue_py.providers.anthropic import part_from_block
 from flue_py.providers.base import fields_of, listed, result_message
-from flue_py.system import open_if_plain, read_beginning
 
 # The rows of a Claude Code transcript: how a file of them begins, and the fields that every row may have.
 
@@ -295,15 +292,15 @@ class Chains:
             self._by_id[session_id] = Chain(session_id, {}, parent)
         return self._by_id[session_id]
 
-    def take_part(self, chain: Chain, task: str | None) -> kit.SessionPart:
-        """Return the entries that a session has gained since the last part was taken; ``task`` names an agent's."""
+    def take_part(self, chain: Chain, agents: Mapping[str, str]) -> kit.SessionPart:
+        """Return the entries that a session has gained since the last part was taken; ``agents`` are their titles."""
         version = kit.one_text(chain.header.get("version")) or ""
         header: JsonObject = {name: kit.one_text(text, 1000) for name, text in chain.header.items()}
         names = {title.is_made: title.title for title in chain.titles}
         if chain.parent is not None and (forked := _FORKED.match(chain.parent.task_id)):
-            task = forked[1].replace("_", " ")
-        if chain.parent is not None and task:
-            names[True] = task
+            names[True] = forked[1].replace("_", " ")
+        elif chain.parent is not None and (title := agents.get(chain.parent.task_id)):
+            names[True] = title
         session = kit.imported_session(
             chain.id,
             FORMAT,
@@ -468,7 +465,7 @@ _PLACED = frozenset({"type", "uuid", "parentUuid", "logicalParentUuid", "timesta
 _CONSTANT = frozenset(CONSTANT)
 _OF_COMMAND = re.compile(r"<command-(name|args)>(.*?)</command-\1>", re.DOTALL)
 _TITLES = {"summary": ("summary", 0), "ai-title": ("aiTitle", 1), "custom-title": ("customTitle", 2)}
-_FAILED = re.compile(r"API Error\b|Credit balance is too low|Invalid API key|(?:You've hit your|Claude AI usage) limit")
+_FAILED = re.compile(r"API Error(?::| \()|Credit balance is too low$|Invalid API key ·|Claude AI usage limit reached")
 """How titles begin that a model was to write, and could not."""
 _MERGED, _ENTRY, _ENTRY_OF_TASK = 0, 1, 2
 
@@ -480,12 +477,11 @@ class Entries:
     parent hang below its step.
     """
 
-    def __init__(self, notes: kit.Notes, given_titles: Mapping[str, str]) -> None:
+    def __init__(self, notes: kit.Notes) -> None:
         self._notes = notes
         self._ids = kit.IdTable()
         self.nodes: kit.Recent[Node] = kit.Recent(REMEMBERED)
         self._branch_titles: kit.Recent[tuple[Chain, kit.TitleChange]] = kit.Recent(1000)
-        self._given_titles = given_titles
         self.ready = 0
 
     # the rows, by their entries
@@ -578,8 +574,6 @@ class Entries:
         if row.uuid is not None:
             self.nodes.put(row.uuid, node)
             named = self._branch_titles.get(row.uuid)
-            if named is None and row.uuid in self._given_titles:
-                named = chain, kit.TitleChange(entry_id, self._given_titles[row.uuid], is_made=True)
             if named is not None and named[0].title_rank <= 0:
                 named[0].title_rank = 0
                 named[0].titles.append(named[1])
@@ -713,7 +707,8 @@ class Answers:
         prompt = [kit.count_of(usage.get(part)) for part in _PROMPT_COUNTS]
         now, origin = _Origin(name, request, fields.get("timestamp"), *prompt), self._origins.get(name)
         # Newer versions write the rows of a session that is resumed once more, with new uuids and the old times.
-        is_copy = origin is not None and (now.time == origin.time or _OF_THE_PROVIDER.fullmatch(name) is not None)
+        is_same = origin is not None and isinstance(now.time, str) and now[2:] == origin[2:]
+        is_copy = is_same or _OF_THE_PROVIDER.fullmatch(name) is not None
         if origin is not None and not (origin.differs(now) or (self.begins(row) and not is_copy)):
             known = (count or before for count, before in zip(prompt, origin[3:], strict=True))
             self._origins.put(name, _Origin(origin.key, origin.request, origin.time, *known))
@@ -962,9 +957,7 @@ class ClaudeCodeReader(kit.RowReader):
         self._chains = Chains(name, stem if _UUID.fullmatch(stem) else None)
         # The rows before the first one that names the session.
         self._early: list[ClaudeRow] | None = [] if self._chains.session_id is None else None
-        self.given_titles = dict[str, str]()
-        """Titles of branches in the files of other sessions, by the rows that the branches end with."""
-        self._entries = Entries(self._notes, self.given_titles)
+        self._entries = Entries(self._notes)
         self._answers = Answers(self._notes, self._entries, self._chains)
         self._bills = Bills(self._notes, self._answers, self._chains)
 
@@ -997,8 +990,9 @@ class ClaudeCodeReader(kit.RowReader):
         """Return the parts that are ready."""
         self._entries.ready = 0
         about = kit.decode_row(2, self.beside.get("agent", b""), kit.Notes()) or {}
-        task = (kit.one_text(about.get("description"), 500) or "").strip()
-        return [self._chains.take_part(chain, task) for chain in self._chains if chain.has_part]
+        agent = self._name.rpartition("/")[2].removeprefix("agent-").removesuffix(".jsonl")
+        agents = {agent: (kit.one_text(about.get("description"), 500) or "").strip()}
+        return [self._chains.take_part(chain, agents) for chain in self._chains if chain.has_part]
 
     def finish(self, *, take_all: bool) -> list[kit.SessionPart]:
         """Return the last parts; a message that may still grow is held back, unless it reads like a whole answer."""
@@ -1219,27 +1213,4 @@ def _files_beside(path: Path) -> Mapping[str, Path]:
     return {"agent": path.with_suffix(".meta.json")} if path.name.startswith("agent-") else {}
 
 
-_before_agent, beside_claude_code = facts_beside(_files_beside)
-_OLD = re.compile(rb'"version": ?"(?:[01]|2\.0)\.')
-"""The versions that wrote the title of a session into the file of whichever session came after it."""
-
-
-def before_claude_code(path: Path, reader: ClaudeCodeReader, lines: object) -> Iterator[None]:
-    """Give a reader the name of its agent, and, to old files, the titles in those of other sessions. Yields no rows."""
-    if _OLD.search(read_beginning(path, 1 << 16) or b""):
-        reader.given_titles.update(_titles_in(path.parent, path.parent.stat().st_mtime_ns))
-    return _before_agent(path, reader, lines)
-
-
-@lru_cache(maxsize=8)
-def _titles_in(folder: Path, _changed_ns: int) -> Mapping[str, str]:
-    """Return the titles in the files of a folder, by the rows that the branches end with. O(bytes of the files)."""
-    titles: dict[str, str] = {}
-    for file in sorted(folder.glob("*.jsonl")):
-        with suppress(OSError, UnreadableFile), open_if_plain(file) or nullcontext(()) as lines:
-            rows = (kit.decode_row(2, line, kit.Notes()) for line in lines if line.startswith(b'{"type":"summary"'))
-            for row in filter(None, rows):
-                title = (kit.one_text(row.get("summary"), 500) or "").strip()
-                if title and not _FAILED.match(title):
-                    titles[str(row.get("leafUuid"))] = title
-    return titles
+before_claude_code, beside_claude_code = facts_beside(_files_beside)

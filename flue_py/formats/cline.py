@@ -39,8 +39,8 @@ _ENDING, _COMPACTED = ".messages.json", ".compaction.json"
 _SIGN = re.compile(rb'\s*\{\s*"version"\s*:\s*\d+,\s*"updated_at"[^{}\[\]]{0,300}"agent"')
 _CLINE, _OF_OTHERS = re.compile(r"saoudrizwan\."), re.compile(r"rooveterinaryinc\.|kilocode\.")
 _CLINE_FIELDS = frozenset({"modelInfo", "lastCheckpointHash"})
-"""The fields of rows that tell a task of Cline itself, wherever it lies. Its input does not include the tokens that were
-read from the cache, or written to it."""
+"""The fields that tell a task of Cline itself, wherever it lies. Its input does not include the tokens that were read
+from the cache, or written to it."""
 
 _WRAPPED = re.compile(r'<user_input mode="([a-z]+)">(.*)</user_input>', re.DOTALL)
 _FOLDER = re.compile(r"# Current Work(?:ing|space) Directory \(([^()\n]+)\) Files")

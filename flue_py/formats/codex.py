@@ -710,7 +710,9 @@ class CodexReader(kit.RowReader):
             if payload["role"] == "user":
                 self._before_user = entries.tail
                 if entries.session.cwd is None and (folder := _FOLDER.match(message_text(message).lstrip())):
-                    entries.session = replace(entries.session, cwd=folder[1].strip())
+                    entries.session = replace(
+                        entries.session, cwd=(kit.one_text(folder[1], 4096) or "").strip() or None
+                    )
             entries.emit(row, entries.message(row, message, [payload]))
         elif row.type == "response_item" and kind == "agent_message":
             # The words of another agent, among them the task of a sub-agent.

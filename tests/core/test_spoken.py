@@ -95,6 +95,7 @@ def test_a_line_that_leads_to_the_next_is_no_title_of_its_own() -> None:
         "One more thing:": "One more thing:",
         "[$plan](C:\\a(1\\)\\SKILL.md) [a.py](/w/a.py) fails": "$plan a.py fails",
         "[a](b": "[a](b",
+        "Why does calls[name](event) or ![b](/c) throw?": "Why does calls[name](event) or ![b](/c) throw?",
         "# Heading\n\nText": "# Heading",
         "note: it is slow\nvery": "note: it is slow",
         f"{'x' * 130}:\nnext": "x" * 120,

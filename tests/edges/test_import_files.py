@@ -34,6 +34,7 @@ from tests.formats.transcripts import (
     rows_are_accounted_for,
     seen_at_once,
 )
+from tests.tables import inputs
 from tests.values import existing
 
 TALK = [
@@ -243,14 +244,11 @@ async def test_a_side_chain_began_at_the_message_that_called_its_agent(parent_fi
         assert [(link.task_id, link.entry_id) for link in await parent.tasks.links()] == [("abc", "a1")]
 
 
-@pytest.mark.parametrize(("version", "title"), [("1.0.44", "Read the parser"), ("2.1.3", None)])
-async def test_the_title_of_an_old_session_is_in_the_file_of_a_later_one(
-    version: str, title: str | None, tmp_path: Path
+@inputs("words, title", [("API Error Handling", "API Error Handling"), ("API Error: 401 {}", None)])
+async def test_a_title_that_says_that_no_title_could_be_made_is_none(
+    words: str, title: str | None, tmp_path: Path
 ) -> None:
-    rows = [user("u1", None, version=version), model("a1", "u1", "m1", text(), version=version)]
-    named = [("a1", "Read the parser"), ("a1", "API Error: 401 {}"), ("x", "Another")]
-    lines = [json.dumps({"type": "summary", "summary": words, "leafUuid": leaf}) for leaf, words in named]
-    (tmp_path / "later.jsonl").write_text("\n".join(line.replace(": ", ":", 1) for line in lines))
+    rows = [user("u1", None), model("a1", "u1", "m1", text()), {"type": "summary", "summary": words, "leafUuid": "a1"}]
     async with flue_py.open(":memory:") as store:
         await import_lines(store, tmp_path, as_lines(rows), f"{SESSION}.jsonl")
         assert (await found(store, SESSION)).info.auto_title == title

@@ -108,6 +108,8 @@ async def test_an_answer_is_counted_once_whatever_a_gateway_calls_it(tmp_path: P
         ("one real answer", two, (1, 100, 9), 3),
         ("the rows of a resumed session once more", resumed, (1, 100, 9), 3),
         ("those of a relay", relayed, (1, 100, 3), 2),
+        ("no times", [{**row, "timestamp": None} for row in dialog(("one", (100, 1)), ("two", (200, 2)), name="relay")],
+         (2, 300, 3), 4),
         ("cut", [*two, answer("c2", "u1", call("t2"), (100, 9), 3, real)], (1, 100, 9), 2),
     ]  # fmt: skip
     wrong = []
