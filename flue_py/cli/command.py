@@ -734,15 +734,7 @@ def _asked(ctx: click.Context, ask: Callable[[Store], Awaitable[list[Found]]]) -
 
 
 async def _answer(place: Place, ask: Callable[[Store], Awaitable[list[Found]]]) -> list[Found]:
-    read_only = is_only_readable(place.target)
-    async with flue_py.open(
-        place.target,
-        busy_timeout=1,
-        read_only=read_only,
-        threads=place.threads,
-        key=place.keys(),
-        unchecked=place.unchecked,
-    ) as store:
+    async with opening(place, threads=place.threads, busy_timeout=1) as store:
         return await ask(store)
 
 
@@ -951,10 +943,13 @@ def require_database(place: Place) -> None:
 UNCHECKED = "unchecked: the database was opened without its key, and what it says may have been changed by others"
 
 
-def opening(place: Place, *, threads: bool | None, key: KeyChoice = None) -> AbstractAsyncContextManager[Store]:
+def opening(
+    place: Place, *, threads: bool | None, key: KeyChoice = None, busy_timeout: float = 30
+) -> AbstractAsyncContextManager[Store]:
     """Return the store as the options before the command say, to be opened. ``key`` is as for `run`."""
     return flue_py.open(
         place.target,
+        busy_timeout=busy_timeout,
         read_only=is_only_readable(place.target),
         threads=threads,
         key=key or place.keys(),
