@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -16,9 +16,9 @@ from flue_py.formats.gathered import SESSION, GatheredReader, gathered_row, read
 
 # The file is Markdown that aider only appends to. Its notes and the lines of a person end with two spaces; a line of an
 # answer that begins in the same way has none, as a rule. A note of several lines has them at the end of the last.
-# An editor may have taken these spaces away: then each line that begins so is aider's own.
+# A text editor may have taken these spaces away: `_parts` decides that first, once for a session.
 #
-# A part is complete when the next one follows: its entry has an id made of its text.
+# A part is complete when the next one follows, or if it is a report of tokens: its entry has an id made of its text.
 # docs/formats/aider.md names all that is lost.
 
 FORMAT = "aider"
@@ -28,14 +28,19 @@ _HEADING = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)
 # A file that was made by a Windows shell begins with a mark and an empty line in UTF-16, to which aider adds UTF-8.
 _END, _BEFORE = "  ", "\ufeff\ufffd\0\r\n\t "
 _LAST_LINE = re.compile(r"\S  $")
-_USER, _NOTE, _REPORT = "#### ", "> ", "> Tokens: "
+_USER, _NOTE, _REPORT = "#### ", "> ", "Tokens: "
 _TOKENS = re.compile(r"Tokens: (\S+) sent,(?: (\S+) cache write,)?(?: (\S+) cache hit,)? (\S+) received\.")
 _COST = re.compile(r"Cost: \$([\d.]+) message")
-_MODEL = re.compile(r"(Main model|Editor model|Models?): (\S+)(?: (?:with|using) .+)?")
-_CLEARED = re.compile(r"All (?:files dropped and )?chat history cleared\.?|/(?:clear|reset)\b.*", re.DOTALL)
-_THOUGHT = re.compile(r"<(think|thinking-content-[0-9a-f]{32})>(.*?)(?:</\1>\s*(.*)|$)", re.DOTALL)
-_NO_WORDS = ("/", "!", "<blank>")
-"""The beginnings of texts of a person that are sent to no model: commands, and that nothing was typed."""
+_MODEL = re.compile(r"(Main model|Editor model|Models?): (?:([^\s/]+)/)?([^\s/]+(?:/[^\s/]+)*)(?: (?:with|using) .+)?")
+_CLEARED = re.compile(r"All (?:files dropped and )?chat history cleared\.?")
+_CLEAR = re.compile(r"/(?:clear|reset)(?:\s.*)?", re.DOTALL)
+_THOUGHT = re.compile(r"\A<(think|thinking-content-[0-9a-f]{32})>(.*?)</\1>\s*(.*)", re.DOTALL)
+_COMMAND = re.compile(r"[/!].*|<blank>", re.DOTALL)
+"""The texts of a person that are sent to no model: commands, and that nothing was typed."""
+
+_TRIMMED = re.compile(r"^(####|>)(?: (.*\S))?[ \r]*$", re.MULTILINE)
+# Some editors put empty lines between the lines of a question. The end of a file may become such a line.
+_GAP = re.compile(r"^(####(?! [/!]| <blank>|\S).*\n)[\r\n]+(?=####(?! [/!]| <blank>|\S)|#{0,3}\Z)", re.MULTILINE)
 
 
 def looks_like_aider(head: bytes, path_name: str = "") -> bool:
@@ -72,31 +77,32 @@ def gather_aider(path: Path) -> Generator[bytes, None, None]:
 def _parts(lines: list[str], *, is_begun: bool) -> Iterator[JsonObject]:
     """Yield the parts of a session: the words of a person, notes, and answers. ``is_begun``: its beginning is lost."""
     kind, texts, is_open = "answer", list[str](), False
-    asked = next((line.rstrip("\r\n") for line in lines if line.startswith(_USER) and line.endswith("\n")), _END)
-    is_trimmed = not asked.endswith(_END)
-    for line in lines:
+    ends = {line.rstrip("\r\n").endswith(_END) for line in lines if line.startswith(_USER) and line.endswith("\n")}
+    is_trimmed = ends == {False}
+    for line in _restored(lines) if is_trimmed else lines:
         text = line.rstrip("\r\n")
-        text = f"{text} " if is_trimmed and f"{text} " in (_USER, _NOTE) else text
-        starts = text.startswith((_USER, _NOTE))
-        is_own = text.endswith(_END) or (is_trimmed and starts)
+        starts, is_own = text.startswith((_USER, _NOTE)), text.endswith(_END)
         # Before an answer stands an empty line: any other line behind a note is of the note.
         if (is_open and not (is_own and starts)) or (kind == "note" and text.strip() and not starts):
             texts.append(text)
             # aider takes other spaces away before it adds its own.
-            is_open = not _LAST_LINE.search(text)
+            is_open = not is_trimmed and not _LAST_LINE.search(text)
             continue
         begins = "user" if text.startswith(_USER) else "note" if text.startswith(_NOTE) else "answer"
-        if not is_own and kind == "answer" and is_begun and not text.startswith(_REPORT):
+        if not is_own and kind == "answer" and is_begun and not text.startswith(_NOTE + _REPORT):
             begins = "answer"
-        if is_trimmed and kind == "user" and not text:
-            continue  # Some editors put an empty line between the lines of a question.
-        is_next = is_trimmed and kind == "user" and any(one.startswith(_NO_WORDS) for one in (texts[0], text[5:]))
-        if begins != kind or kind == "note" or is_next:
+        if begins != kind or kind == "note":
             yield from _part(kind, texts, is_complete=line.endswith("\n") or kind == "note")
             kind, texts = begins, []
         texts.append(text if begins == "answer" else text[len(_USER if begins == "user" else _NOTE) :])
         is_open, is_begun = begins == "note" and not is_own, is_begun or begins == "user"
-    yield from _part(kind, texts, is_complete=kind == "note" and not is_open and lines[-1].endswith("\n"))
+    is_report = kind == "note" and texts[0].startswith(_REPORT) and not is_open and lines[-1].endswith("\n")
+    yield from _part(kind, texts, is_complete=is_report and not is_trimmed)
+
+
+def _restored(lines: list[str]) -> Iterable[str]:
+    """Return the lines of a trimmed session with the spaces of aider, and without empty lines within a question."""
+    return StringIO(_TRIMMED.sub(r"\1 \2  ", _GAP.sub(r"\1", "".join(lines))))
 
 
 def _part(kind: str, texts: list[str], *, is_complete: bool) -> Iterator[JsonObject]:
@@ -110,27 +116,26 @@ def parse_aider(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.Se
     about = rows[0].fields
     started, folder = kit.one_text(about.get("started")), kit.one_text(about.get("cwd"))
     moment = kit.read_time(started)
-    chain, models = kit.Chain(str(about.get("session")), notes), dict[bool, dict[str, str]]()
-    is_editor, answer = False, list[str]()
+    chain, main_model, editor_model = kit.Chain(str(about.get("session")), notes), dict[str, str](), dict[str, str]()
+    is_editor, answer = False, ""
     notes.left_out["is about a session"] += 1
     whole = [row for row in rows[1:] if row.fields.get("complete") is True or take_all]
     following = rows[1 + len(whole) :]
-    if whole and following and whole[-1].type == "answer" and following[0].type == "note":
-        following = [whole.pop(), *following]  # its tokens may be in the note
+    if whole and following and whole[-1].type == "answer" and str(following[0].fields.get("text")).startswith(_REPORT):
+        following = [whole.pop(), *following]  # its tokens are in the note
     for row in following:
         notes.hold_back(row.line)
     for at, row in enumerate(whole):
         text = str(row.fields.get("text"))
         is_note, is_user = row.type == "note", row.type == "user"
         if is_note and (named := _MODEL.fullmatch(text)) is not None:
-            provider, slash, name = named[2].partition("/")
-            models[named[1] == "Editor model"] = {"provider": provider, "model": name} if slash else {"model": named[2]}
+            names = {"provider": named[2], "model": named[3]} if named[2] else {"model": named[3]}
+            main_model, editor_model = (main_model, names) if named[1] == "Editor model" else (names, {})
         elif is_user:
             # The plan of an architect is the question to the editor: aider writes it a second time.
-            words = text.split()
-            is_editor = True in models and words == answer[-len(words) :]
-        model = models.get(is_editor, {})
-        if is_note or (is_user and (is_editor or text.startswith(_NO_WORDS))):
+            is_editor = bool(editor_model) and text.split() == _THOUGHT.sub(r"\3", answer).split()
+        model = editor_model if is_editor else main_model
+        if is_note or (is_user and (is_editor or _COMMAND.fullmatch(text))):
             kind = "aider.note" if is_note else "aider.editor" if is_editor else "aider.command"
             entry, usage = kit.plain_entry(kind, {"text": text}), _usage(row)
             if usage and whole[at - 1].type != "answer":
@@ -138,11 +143,11 @@ def parse_aider(rows: list[kit.Row], notes: kit.Notes, take_all: bool) -> kit.Se
                 entry = kit.with_call(entry, usage, notes, row.line, **names)
             is_new = chain.leaf is None
             chain.add(entry, row.line, created_us=moment)
-            chain.leaf = None if _CLEARED.fullmatch(text) and not is_new else chain.leaf
+            chain.leaf = None if (_CLEARED if is_note else _CLEAR).fullmatch(text) and not is_new else chain.leaf
             continue
         message: JsonObject = {"role": "user", "content": text}
         if row.type == "answer":
-            answer = text.split()
+            answer = text
             usage = _usage(whole[at + 1]) if at + 1 < len(whole) else {}
             message = {"role": "assistant", "content": _content(text), **model, **({"usage": usage} if usage else {})}
         entry, extra = kit.message_entry(message, {**message}, row.line, notes)
@@ -158,7 +163,7 @@ read_aider = partial(GatheredReader, parse_aider)
 
 def _content(answer: str) -> JsonValue:
     """Return an answer as parts if thoughts stand before it."""
-    thought = _THOUGHT.fullmatch(answer)
+    thought = _THOUGHT.match(answer)
     if thought is None:
         return answer
     return [kit.thought(thought[2].strip()), *([{"type": "text", "text": thought[3]}] if thought[3] else [])]

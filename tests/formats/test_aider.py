@@ -97,6 +97,9 @@ async def test_a_call_without_an_answer_is_paid(tmp_path: Path) -> None:
         ("Models: m-3 with \u267e\ufe0f diff edit format, weak model m-2", ("", "m-3")),
         ("Main model: acme/m-4 with diff edit format, prompt cache, infinite output", ("acme", "m-4")),
         ("Weak model: acme/m-1", ("", "gpt-4o")),
+        ("a command\n#### of lines\n\n> Model: b", ("", "b")),
+        ("Model: model/", ("", "gpt-4o")),
+        ("Model: /x with diff edit format", ("", "gpt-4o")),
     ],
 )
 async def test_the_last_note_that_names_a_model_is_believed(tmp_path: Path, note: str, model: Any) -> None:
@@ -116,17 +119,22 @@ HI, ASKED = ("user", "hi"), "\n#### hi  \n\nYes.\n\n> Tokens: 9 sent, 1 received
             [("user", "hi\n\nyou"), ("assistant", "Yes.")],
         ),
         ("#### /add a\n\n#### hi\n\n#### you\n\n>\n", [("user", "hi\nyou")]),
+        ("#### hi\n#### /etc\n> a\nb\n\nYes.\n\n> x\n", [("user", "hi\n/etc"), ("assistant", "Yes.")]),
         # A note of several lines stands before the first question; only its last line ends with two spaces.
         ("> aider --message a\n\nb     \n\nc  \n\n#### hi  \n\nYes.\n\n> x  \n", [HI, ("assistant", "Yes.")]),
         ("> ls  \ncd a     \nls -l  \n> # 1 failed\n  \nx = 1    \n\nreply.  \n\n#### hi  \n> x  \n", [HI]),
         (f"{ASKED}\n#### /clear  \n\n#### hi  \n> x  \n", [HI]),
         (f"{ASKED}\n#### /reset  \n> All files dropped and chat history cleared.  \n\n#### hi  \n> x  \n", [HI]),
         ("#### hi  \n\n#### <blank>  \n> x  \n", [HI]),
+        ("#### hi  \n\n#### <blank> x  \n> /clear  \n> x  \n", [HI, ("user", "<blank> x")]),
+        ("#### hi  \n> y  \n\n#### /clear-all  \n> x  \n", [HI]),
+        ("#### hi  \n\n<think>\n\nYes.\n\n> x  \n", [HI, ("assistant", "<think>\n\nYes.")]),
     ],
 )
 async def test_the_words_of_a_person_are_known_in_files_of_all_kinds(tmp_path: Path, text: str, said: Any) -> None:
     (seen,) = await of_text(tmp_path, f"{HEADING}\n{text}")
     assert words(seen) == said
+    await check_growth(tmp_path, [bytes([byte]) for byte in f"{HEADING}\n{text}".encode()], HISTORY, len(HEADING))
 
 
 async def test_the_plan_of_an_architect_is_no_question_of_a_person(tmp_path: Path) -> None:
@@ -134,8 +142,10 @@ async def test_the_plan_of_an_architect_is_no_question_of_a_person(tmp_path: Pat
     models = "> Model: a/m with architect edit format  \n> Editor model: b/e with editor-diff edit format  \n"
     plan = f"<{tag}>\n\nHm.\n\n</{tag}>\n\nAdd it.\n\nTest.\n\n> Tokens: 9 sent, 1 received.  \n"
     edit = "#### Add it.  \n####   \n#### Test.  \n\nDone.\n\n> Tokens: 5 sent, 2 received.  \n"
-    (seen,) = await of_text(tmp_path, f"{HEADING}{models}\n#### hi  \n\n{plan}\n{edit}")
-    assert [message.get("model") for message in seen.context] == [None, "m", "e"]
+    reply = "\n#### tabs?  \n\nNo, spaces\n\n> x  \n\n#### spaces  \n> x  \n"
+    ask = "> Model: a/n with ask edit format  \n\n#### Say it.  \n\nIt.\n\n> x  \n\n#### It.  \n> x  \n"
+    (seen,) = await of_text(tmp_path, f"{HEADING}{models}\n#### hi  \n\n{plan}\n{edit}{reply}{ask}")
+    assert [message.get("model") for message in seen.context] == [None, "m", "e", None, "m", None, None, "n", None]
     assert [part[part["type"]] for part in seen.context[1]["content"]] == ["Hm.", "Add it.\n\nTest."]
     assert ([kind for _, kind, *_ in seen.entries.values()].count("aider.editor"), seen.spent_tokens) == (1, 17)
 
