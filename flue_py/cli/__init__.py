@@ -116,6 +116,12 @@ MODULES = {
 """The module of each section: a command is its function of that name."""
 
 
+def _tell_of_interruption() -> None:
+    from flue_py.cli.command import tell
+
+    tell("Interrupted; what was committed before stays")
+
+
 def _import_changed(place: Place) -> None:
     from flue_py.cli.main import read_config
 
@@ -128,7 +134,11 @@ def _import_changed(place: Place) -> None:
 
 
 @click.command(
-    cls=LazyGroup, sections=SECTIONS, modules=MODULES, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=LazyGroup,
+    sections=SECTIONS,
+    modules=MODULES,
+    tell_of_interruption=_tell_of_interruption,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option(
     "--db",

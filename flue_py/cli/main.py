@@ -387,9 +387,15 @@ class LazyGroup(HelpfulGroup):
     })  # fmt: skip
 
     def __init__(
-        self, *args: object, sections: Mapping[str, Mapping[str, str]], modules: Mapping[str, str], **extra: object
+        self,
+        *args: object,
+        sections: Mapping[str, Mapping[str, str]],
+        modules: Mapping[str, str],
+        tell_of_interruption: Callable[[], None],
+        **extra: object,
     ) -> None:
         super().__init__(*args, **extra)  # type: ignore[arg-type]
+        self._tell_of_interruption = tell_of_interruption
         self._sections = sections
         self._names = [name for section in sections.values() for name in section]
         self._modules = {name: modules[title] for title, section in sections.items() for name in section}
@@ -447,7 +453,7 @@ class LazyGroup(HelpfulGroup):
         """
         is_terminal = sys.stdout is not None and sys.stdout.isatty()
         self.invoke_without_command, self.no_args_is_help = is_terminal, not is_terminal
-        with _told_in_one_line(info_name or "flue-py"):
+        with _told_in_one_line(info_name or "flue-py", self._tell_of_interruption):
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> object:
@@ -456,14 +462,14 @@ class LazyGroup(HelpfulGroup):
         An error of this library or of the system is one line on stderr; its exit code is that of `exit_code_of`. A
         wrong call exits 2, an interruption 130, and a closed pipe 141, as SIGPIPE would.
         """
-        with _told_in_one_line(ctx.command_path):
+        with _told_in_one_line(ctx.command_path, self._tell_of_interruption):
             result = super().invoke(ctx)
             sys.stdout.flush()
             return result
 
 
 @contextmanager
-def _told_in_one_line(command_path: str) -> Iterator[None]:
+def _told_in_one_line(command_path: str, tell_of_interruption: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     except FlueError as error:
@@ -480,7 +486,7 @@ def _told_in_one_line(command_path: str) -> Iterator[None]:
         where = "" if error.filename is None else f"{error.filename}: "
         raise click.ClickException(on_one_line(f"{where}{error.strerror or error}")) from error
     except KeyboardInterrupt:
-        click.echo("Interrupted; what was committed before stays", err=True)
+        tell_of_interruption()
         _exit(INTERRUPTED)
 
 
