@@ -160,9 +160,13 @@ def ended(folder: Path, answers: list[str | None]) -> str:
     return json.dumps({**asyncio.run(state(folder)), "files": files, "answers": answers})
 
 
-def _kills(point: str, step: int, seconds: float) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield a name and a kill for each child, of a run that takes so much CPU time."""
+def _kills(root: Path, model: str, url: str, point: str, step: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield a name and a kill for each child."""
     if point == "moments":
+        # What the first run alone loads is not in the time of the children.
+        begin = time.process_time()
+        asyncio.run(run(begun(root / "again"), model, url))
+        seconds = time.process_time() - begin
         for number in range(step):
             # Nobody handles the signal, so that it ends the process, whichever thread runs.
             moment = seconds * (number + 1) / (step + 1)
@@ -175,17 +179,15 @@ def _kills(point: str, step: int, seconds: float) -> Iterator[tuple[str, Callabl
 def main(root: Path, model: str, url: str, point: str, step: int) -> None:
     whole = begun(root / "whole")
     print(ended(whole, [asyncio.run(run(whole, model, url))]), flush=True)
-    # What the first run alone loads is not in the time of the children.
-    begin, again = time.process_time(), begun(root / "again")
-    asyncio.run(run(again, model, url))
-    for name, kill in _kills(point, step, time.process_time() - begin):
+    for name, kill in _kills(root, model, url, point, step):
         folder = begun(root / name)
         work = partial(run, folder, model, url)
         [answer] = attempt(work, kill)
-        if answer is not None and point != "moments":
+        if answer is None:
+            print(ended(folder, attempt(work, *[partial(killed_at, None, -1)] * 2)), flush=True)
+        elif point != "moments":  # the last ones may have ended before theirs
             assert not point, f"{name} is not reached"
             break
-        print(ended(folder, attempt(work, *[partial(killed_at, None, -1)] * 2)), flush=True)
 
 
 if __name__ == "__main__":
