@@ -989,7 +989,7 @@ class ClaudeCodeReader(kit.RowReader):
     def take(self) -> list[kit.SessionPart]:
         """Return the parts that are ready."""
         self._entries.ready = 0
-        about = kit.decode_row(2, self.beside.get("agent", b""), kit.Notes()) or {}
+        about = kit.object_in(self.beside.get("agent", b""))
         agent = self._name.rpartition("/")[2].removeprefix("agent-").removesuffix(".jsonl")
         agents = {agent: (kit.one_text(about.get("description"), 500) or "").strip()}
         return [self._chains.take_part(chain, agents) for chain in self._chains if chain.has_part]

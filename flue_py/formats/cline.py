@@ -178,7 +178,7 @@ def _said(item: kit.Item) -> JsonObject:
 
 def _decoded(row: JsonObject) -> JsonObject:
     """Return the object that the text of a row is; {} if it is none."""
-    return kit.decode_row(2, str(row.get("text")).encode(errors="replace"), kit.Notes()) or {}
+    return kit.object_in(str(row.get("text")).encode(errors="replace"))
 
 
 def _calls(screen: Sequence[JsonObject], session_id: str) -> deque[JsonObject]:

@@ -157,7 +157,7 @@ def task_of(meta: JsonObject) -> kit.TaskOf | None:
 def started_thread(output: JsonObject) -> str | None:
     """Return the thread of a sub-agent that the output of `SPAWN` says was started; None for any other output."""
     text = kit.text_in(output, "output")
-    thread = (kit.decode_row(2, text.encode(), kit.Notes()) or {}).get("agent_id")
+    thread = kit.object_in(text.encode()).get("agent_id")
     return thread[:200] if kit.is_name(thread) else None
 
 
@@ -710,9 +710,8 @@ class CodexReader(kit.RowReader):
             if payload["role"] == "user":
                 self._before_user = entries.tail
                 if entries.session.cwd is None and (folder := _FOLDER.match(message_text(message).lstrip())):
-                    entries.session = replace(
-                        entries.session, cwd=(kit.one_text(folder[1], 4096) or "").strip() or None
-                    )
+                    cwd = (kit.one_text(folder[1], 4096) or "").strip()
+                    entries.session = replace(entries.session, cwd=cwd or None)
             entries.emit(row, entries.message(row, message, [payload]))
         elif row.type == "response_item" and kind == "agent_message":
             # The words of another agent, among them the task of a sub-agent.

@@ -308,7 +308,7 @@ def _workspace(data: bytes) -> dict[str, str]:
     for line in re.sub(r": [|>][+-]?\n +", ": ", data.decode(errors="replace")).splitlines():
         name, _, value = line.partition(": ")
         if value.startswith('"'):
-            value = str((kit.decode_row(2, f'{{"value": {value}}}'.encode(), kit.Notes()) or {}).get("value", value))
+            value = str(kit.object_in(f'{{"value": {value}}}'.encode()).get("value", value))
         fields[name] = value.strip("'").replace("''", "'") if value.startswith("'") else value
     return fields
 

@@ -72,7 +72,7 @@ class DroidReader(kit.RowReader):
         """Return the session. Raises `UnreadableFile` if there is no row."""
         if self._chain is None:
             raise UnreadableFile(f"{self._name} is not a session of Droid: it has no row; nothing was imported")
-        settings = kit.decode_row(2, self.beside.get("settings", b""), kit.Notes()) or {}
+        settings = kit.object_in(self.beside.get("settings", b""))
         about: JsonObject = {"start": self._start, **({"settings": settings} if settings else {})}
         title = kit.one_text(self._start.get("sessionTitle")) or kit.one_text(self._start.get("title"))
         names: kit.SessionFields = {"auto_title": title, "cwd": self._start.get("cwd"), "created_us": self._created_us}

@@ -208,7 +208,7 @@ def lines_of(path: Path) -> Iterator[bytes]:
         file = open_if_plain(path)
     with file or nullcontext(()) as lines:
         for line in lines:
-            if b'"session"' not in line or (kit.decode_row(2, line, kit.Notes()) or {}).get("type") != SESSION:
+            if b'"session"' not in line or kit.object_in(line).get("type") != SESSION:
                 yield line
 
 

@@ -729,7 +729,7 @@ class _FileImport:
         target = await self._add(session_id, part)
         # A sum of a session has no time of its own. The one at which the session was made stays the same as it grows.
         made_us = part.session.created_us
-        target.calls += [replace(call, at_us=call.at_us or made_us) for call in part.calls]
+        target.calls += [replace(call, at_us=made_us) if call.at_us is None else call for call in part.calls]
         if part.is_payer:
             self._payers.add(session_id)
         if part.calls:
