@@ -1,10 +1,11 @@
-"""The cost of reading a whole history: cold, as typed models, undecoded, and unchanged since the last read.
+"""The cost of reading a whole history: cold, as typed models, undecoded, unchanged since the last read, and longer.
 
 Cold is a store just opened and a handle that has read nothing. The floor is a range scan and `json.loads`.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Literal
@@ -75,12 +76,24 @@ async def measure(options: Options) -> list[Line]:
             settle()
             return [await timed_async(lambda: read(session)) for _ in range(times)]
 
-    dicts, models, lazily, again, again_dicts, json_loads, validated = await in_rounds(
+    async def longer(times: int) -> Samples:
+        samples = []
+        async with flue_py.open(shutil.copy(ours, options.directory / "longer.db"), durability="normal") as store:
+            session = await store.open_session("long")
+            await session.build_context_entries()
+            settle()
+            for number in range(times):
+                await session.append_message(messages[number])
+                samples.append(await timed_async(session.build_context_entries))
+        return samples
+
+    dicts, models, lazily, again, again_longer, again_dicts, json_loads, validated = await in_rounds(
         options.rounds,
         cold(lambda session: session.build_context()),
         cold(_as_models),
         cold(lambda session: session.build_context_entries()),
         lambda: unchanged(lambda session: session.build_context_entries(), options.count(200, 5)),
+        lambda: longer(options.count(100, 5)),
         lambda: unchanged(lambda session: session.build_context(), options.count(10, 2)),
         raw_cold(Raw.scan),
         raw_cold(_raw_models),
@@ -92,7 +105,8 @@ async def measure(options: Options) -> list[Line]:
         Line.of_latencies("- the same, and every message touched", "ms", models, json_loads),
         Line.of_latencies("- the same; raw also makes a model of each", "ms", models, validated),
         Line.of_latencies(f"{what}, unchanged since last read", "ms", again, json_loads, Goal(0.3, of="value")),
-        Line.of_latencies("- the same, decoded afresh into dicts", "ms", again_dicts, json_loads),
+        Line.of_latencies(f"{what}, one more since last read", "ms", again_longer, json_loads, Goal(3, of="value")),
+        Line.of_latencies("- unchanged, decoded afresh into dicts", "ms", again_dicts, json_loads),
     ]
 
 

@@ -845,7 +845,7 @@ def extra_of(entry: Entry) -> JsonObject | None:
     return None if stored is None else restored_object(stored)
 
 
-def groups_of(path: Sequence[Entry]) -> list[Group]:
+def groups_of(path: Sequence[Entry], extra_of: Callable[[Entry], JsonObject | None] = extra_of) -> list[Group]:
     """Return the messages that the model is sent of a path, in order: the whole path, unless all of it `is_plain`.
 
     Entries before the first whole message are left out. O(size).
@@ -873,6 +873,17 @@ class ReadMessages:
 
     def __init__(self) -> None:
         self._read: dict[str, tuple[Sequence[Entry], ModelMessage]] = {}
+        self._beside: dict[str, tuple[Entry, JsonObject | None]] = {}
+
+    def groups_of(self, path: Sequence[Entry]) -> list[Group]:
+        """Return the messages that the model is sent of a path (see `groups_of`). O(path)."""
+        return groups_of(path, self._extra_of)
+
+    def _extra_of(self, entry: Entry) -> JsonObject | None:
+        known = self._beside.get(entry.id)
+        if known is None or known[0] is not entry:
+            known = self._beside[entry.id] = entry, extra_of(entry)
+        return known[1]
 
     def messages_of(self, groups: Sequence[Group]) -> list[ModelMessage]:
         """Return messages of the framework, value for value as they were given. O(size of those not read before).
@@ -889,7 +900,7 @@ class ReadMessages:
         """
         unchanged = {item.entry_id for item in items if item.how is None}
         group_of: dict[str | None, Group] = {}
-        for group in groups_of(path):
+        for group in self.groups_of(path):
             ids = [entry.id for entry in group.entries if entry.kind in SHOWN_KINDS]
             if unchanged.issuperset(ids):
                 group_of |= dict.fromkeys(ids, group)

@@ -818,6 +818,7 @@ def turn_start(items: Sequence[Item], agent: str | None) -> int:
     """
     if not items or not (items[-1].is_result or items[-1].calls):
         return len(items)
+    agent = plain_agent(agent) if agent else None
     start = first = len(items)
     for at in range(len(items) - 1, -1, -1):
         item = items[at]
@@ -831,7 +832,8 @@ def turn_start(items: Sequence[Item], agent: str | None) -> int:
 
 
 def _is_of(item: Item, agent: str | None) -> bool:
-    return not agent or not item.agent or item.agent.casefold() == plain_agent(agent)
+    """Return whether an answer is one of an agent, None for any. ``agent`` is a name as `plain_agent` returns it."""
+    return agent is None or not (name := item.agent) or name.casefold() == agent
 
 
 def _caller(items: Sequence[Item], first: int, agent: str | None) -> int | None:

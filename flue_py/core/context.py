@@ -507,6 +507,15 @@ def context_of(path: Sequence[Entry], compaction: Entry | None) -> list[ContextE
     return project(path) if compaction is None else project_compacted(compaction, path)
 
 
+def context_going_on(
+    items: Sequence[ContextEntry], path: Sequence[Entry], behind: Sequence[Entry], compaction: Entry | None
+) -> list[ContextEntry]:
+    """Return `context_of` a path and entries behind it, which has ``items`` so far. No compaction is behind it."""
+    whole = [*path, *behind]
+    has_exclusions = any(entry.kind == EXCLUSION for entry in whole)
+    return context_of(whole, compaction) if has_exclusions else [*items, *project_kept(behind)]
+
+
 def _without_excluded(items: list[ContextEntry], path: Sequence[Entry]) -> list[ContextEntry]:
     """Return the items that the exclusions on the path leave. The summary of a compaction always stays.
 

@@ -750,19 +750,26 @@ class Navigated(Frozen):
     cancelled: bool = False
 
 
-class ReadStamp(Frozen):
-    """The state that a read depends on. While it is unchanged, so is the answer."""
+class ReadStamp(Selective):
+    """The state that a read depends on. While it is unchanged, so is the answer.
+
+    A longer path is read behind the leaf, at ``depth``, as long as the context's ``compaction_id`` is the same.
+    """
+
+    _not_compared: ClassVar[tuple[str, ...]] = ("depth", "compaction_id")
 
     leaf_id: str | None
     epoch: int
+    depth: int = -1
+    compaction_id: str | None = None
 
 
 class PathRead(Frozen):
     """Entries from root to leaf (or after an anchor, or the kept part of a context), with the state read.
 
-    ``entries`` is None if the caller's stamp still held. ``compaction`` is the latest one on the path, where
-    a context was asked for; where it has pinned entries, these come before the kept part, and with them the
-    exclusions of the path up to there.
+    ``entries`` is None if the caller's stamp still held; if ``goes_on``, they are those behind the leaf of that stamp.
+    ``compaction`` is the latest one on the path, where a context was asked for; where it has pinned entries, these come
+    before the kept part, and with them the exclusions of the path up to there.
     """
 
     leaf_id: str | None
@@ -771,6 +778,7 @@ class PathRead(Frozen):
     stamp: ReadStamp
     entries: Sequence[Entry] | None
     compaction: Entry | None = None
+    goes_on: bool = False
 
 
 class MessagesRead(Frozen):

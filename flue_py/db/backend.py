@@ -1052,14 +1052,13 @@ class Backend:
     Raises nothing of its own. O(1).
     """
 
-    read_path = _read(lambda: ops.sessions.read_path, loose=True)
-    """Return the entries from root to leaf; ``entries=None`` if ``unless`` still holds.
+    read_path = _read(lambda: ops.read.read_path, loose=True)
+    """Return the entries from root to leaf; ``entries=None`` if ``unless`` still holds, the new ones if it goes on.
 
-    Raises `EntryNotFound`. O(entries on the path), by a range scan for each lane it runs through; O(1) if
-    ``unless`` holds.
+    Raises `EntryNotFound`. O(entries returned), by a range scan for each lane that they are in.
     """
 
-    read_path_since = _read(lambda: ops.sessions.read_path_since)
+    read_path_since = _read(lambda: ops.read.read_path_since)
     """Return the path's entries after ``since``, root to leaf: all for None, none if it is not on the path.
 
     Raises `EntryNotFound`. O(entries returned + forks on the path).

@@ -17,7 +17,7 @@ from msgspec import field
 from msgspec.structs import replace
 
 from flue_py.core import sessions
-from flue_py.core.context import ContextEntry, ContextRead, PrefixChain, context_of
+from flue_py.core.context import ContextEntry, ContextRead, PrefixChain, context_going_on, context_of
 from flue_py.core.entries import Entry, PathSettings, checked_kind, to_microseconds
 from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, Selective, decode_object, encode_json
 from flue_py.core.kinds import MESSAGE
@@ -643,10 +643,10 @@ class Handle:
         returned, from the next place on that divides no call and result. Only where there is no such place, because
         the last exchange is longer than ``limit``, that is returned whole.
 
-        O(path); one point read where nothing changed. With ``limit``: O(limit + forks on the path), however long the
-        path, plus the entries between its results and their calls. With ``since``: O(entries returned + forks on the
-        path). Raises `EntryNotFound` for a ``leaf`` the session does not see, `InvalidArgument` for a ``limit`` below 1
-        or beside ``since``.
+        O(path), or O(new entries) and a list copy where it was read before. With ``limit``: O(limit + forks on the
+        path), however long the path, plus the entries between its results and their calls. With ``since``: O(entries
+        returned + forks on the path). Raises `EntryNotFound` for a ``leaf`` the session does not see, `InvalidArgument`
+        for a ``limit`` below 1 or beside ``since``.
         """
         checked_leaf(leaf)
         checked_place(since, "since")
@@ -663,7 +663,7 @@ class Handle:
             read = await self._backend.read_path(self._ref, leaf=leaf, unless=None if cache is None else cache.stamp)
             if read.entries is None:
                 return list(cache.entries) if cache else []
-            entries = list(read.entries)
+            entries = [*cache.entries, *read.entries] if cache is not None and read.goes_on else list(read.entries)
             if isinstance(leaf, sessions.Stored):
                 self._path = KnownPath(read.stamp, entries)
             return list(entries)
@@ -757,7 +757,7 @@ class Handle:
         comes first, is among them only where all the others are. As in `get_active_path`, they never begin between a
         tool call and its result.
 
-        O(kept entries + forks on the path); one point read and a list copy where nothing changed. With ``limit``:
+        O(kept entries + forks on the path), or O(new entries) and a list copy where it was read before. With ``limit``:
         O(entries behind the items + forks on the path), plus the entries between its results and their calls. Raises
         `EntryNotFound` for a ``leaf`` the session does not see, `InvalidArgument` for a ``limit`` below 1.
         """
@@ -804,8 +804,12 @@ class Handle:
             if read.entries is None and cache is not None:
                 return cache
             tail = read.entries or ()
-            items = context_of(tail, read.compaction)
-            context = KnownContext(read.stamp, items, read.compaction, tail)
+            if cache is not None and read.goes_on:
+                items = context_going_on(cache.items, cache.tail, tail, cache.compaction)
+                context = KnownContext(read.stamp, items, cache.compaction, [*cache.tail, *tail])
+            else:
+                items = context_of(tail, read.compaction)
+                context = KnownContext(read.stamp, items, read.compaction, tail)
             if isinstance(leaf, sessions.Stored):
                 self._context = context
             return context

@@ -7,11 +7,12 @@ from contextlib import aclosing
 
 import anyio
 from anyio.lowlevel import checkpoint
+from msgspec.structs import replace
 
 from flue_py.core.context import project
 from flue_py.core.entries import NewEntry, Pairing, Range, laid_out, messages_of
 from flue_py.core.ledger import NewBudget
-from flue_py.core.sessions import STORED, LeafChoice, NewSession
+from flue_py.core.sessions import STORED, LeafChoice, NewSession, Note
 from flue_py.db.backend import Backend
 from flue_py.errors import AmbiguousId, EntryNotFound, SessionNotFound
 from tests.checks import raises
@@ -167,6 +168,38 @@ class ReadContract:
             assert (await read(session.id, unless=changed.stamp)).entries is None
             await backend.undo(session.id)
             assert (await read(session.id, unless=stamp)).entries is None
+
+    async def test_a_longer_path_is_read_behind_the_leaf_of_its_stamp(self, backend: Backend) -> None:
+        for name in ("read_path", "read_context"):
+            read = getattr(backend, name)
+            session, ids = await talked(backend, 4)
+            stamp = (await read(session.id)).stamp
+            added = await add(backend, session.id, user(), assistant("yes"))
+            longer = await read(session.id, unless=stamp)
+            assert longer.goes_on
+            assert tuple(ids_of(entries_of(longer))) == added
+            for other in (replace(stamp, leaf_id=ids[0]), replace(stamp, epoch=1), longer.stamp):
+                whole = await read(session.id, unless=other, leaf=added[0])
+                assert not whole.goes_on
+                assert ids_of(entries_of(whole)) == [*ids, added[0]]
+            await backend.move(session.id, ids[2])
+            beside = await add(backend, session.id, *talk(3))
+            aside = await read(session.id, unless=stamp)
+            assert not aside.goes_on
+            assert ids_of(entries_of(aside)) == [*ids[:3], *beside]
+
+    async def test_a_longer_context_is_read_behind_its_leaf_while_its_compaction_counts(self, backend: Backend) -> None:
+        session, ids = await talked(backend, 4)
+        before = (await backend.read_context(session.id)).stamp
+        await add(backend, session.id, compaction(ids[2]), user())
+        compacted = await backend.read_context(session.id, unless=before)
+        assert not compacted.goes_on
+        added = await add(backend, session.id, assistant("no"))
+        longer = await backend.read_context(session.id, unless=compacted.stamp)
+        assert longer.goes_on
+        assert tuple(ids_of(entries_of(longer))) == added
+        await backend.redact(session.id, [ids[3]], note=Note())
+        assert not (await backend.read_context(session.id, unless=compacted.stamp)).goes_on
 
     async def test_the_path_since_an_entry_is_what_follows_it(self, backend: Backend) -> None:
         session, (first, second, third) = await talked(backend, 3)

@@ -20,6 +20,7 @@ from flue_py import LeafConflict, Session, SessionNotFound, Store
 from flue_py.agents.conversation import Conversation
 from flue_py.agents.harness import Harness, HarnessSession
 from flue_py.core.entries import NewEntry
+from flue_py.core.json import JsonObject
 from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict
 from flue_py.db.backend import Backend
 from flue_py.db.runner import CommittedBeforeCancellation
@@ -28,11 +29,16 @@ from tests.checks import raises
 from tests.samples import parameters_of
 from tests.sessions.conftest import also_in_memory
 from tests.sessions.guarded import SETTINGS, WINDOW, guard_of, talk
-from tests.sessions.talk import path_of, say, texts, user
+from tests.sessions.talk import assistant, path_of, say, texts, user
 from tests.sessions.test_reused_ids import CALLS
 from tests.sources import counted_sources
 from tests.tables import inputs
 from tests.values import existing
+
+
+async def one_after_another(*calls: Awaitable[object]) -> None:
+    for call in calls:
+        await call
 
 
 async def another_handle(store: Store, session: Session) -> Session:
@@ -42,6 +48,42 @@ async def another_handle(store: Store, session: Session) -> Session:
 async def test_appends_of_one_handle_chain_in_the_order_they_were_called(session: Session) -> None:
     await asyncio.gather(*(session.append_message(user(str(n))) for n in range(20)))
     assert await path_of(session) == [str(n) for n in range(20)]
+
+
+@also_in_memory
+async def test_a_handle_that_has_read_answers_as_a_fresh_one(session: Session, store: Store) -> None:
+    other = await another_handle(store, session)
+    calls: JsonObject = {
+        "role": "assistant",
+        "content": [{"type": "toolCall", "id": "c", "name": "n", "arguments": {}}],
+    }
+    result: JsonObject = {"role": "toolResult", "toolCallId": "c", "content": [{"type": "text", "text": "r"}]}
+    await session.append_messages([user("a"), calls, result, user("b"), assistant("d"), user("e")])
+    ids = [entry.id for entry in await session.get_active_path()]
+
+    changes: list[Callable[[], Awaitable[object]]] = [
+        lambda: session.append_message(user("f")),
+        lambda: other.append_message(assistant("g"), on_conflict="rebase"),
+        lambda: session.append_messages([calls, result]),
+        lambda: session.rewind(to=ids[4]),
+        lambda: session.append_message(user("h")),
+        session.undo,
+        session.undo,
+        lambda: session.append_compaction("so far", first_kept_entry_id=ids[3], tokens_before=1_000),
+        lambda: session.append_message(user("i")),
+        lambda: session.append_compaction("and on", first_kept_entry_id=ids[4], tokens_before=1_000),
+        lambda: session.rewind(to=ids[5]),
+        lambda: session.marks.exclude(ids[1]),
+        lambda: session.append_messages([user("again"), result]),
+        lambda: one_after_another(session.redact([ids[3]], "by request"), session.append_message(user("j"))),
+        lambda: session.append_message(assistant("k")),
+    ]
+    for number, change in enumerate(changes):
+        await change()
+        fresh = await another_handle(store, session)
+        for handle in (session, other):
+            assert await handle.get_active_path() == await fresh.get_active_path(), number
+            assert await handle.build_context_entries() == await fresh.build_context_entries(), number
 
 
 async def test_operations_of_every_kind_keep_their_order_on_one_handle(session: Session) -> None:

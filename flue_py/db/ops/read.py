@@ -1,4 +1,4 @@
-"""Reading: contexts, ends of paths, entries, pages, settings, and many sessions at once."""
+"""Reading: paths, contexts, their ends, entries, pages, settings, and many sessions at once."""
 
 from __future__ import annotations
 
@@ -54,6 +54,52 @@ from flue_py.db.sql import StoredBody, StoredEntry, session_of, statement
 from flue_py.errors import AmbiguousId, EntryNotFound, shown
 
 # ---------------------------------------------------------------------------------------------------------------------
+# A path: all of it, what is behind an entry, and what is behind the leaf of an earlier read.
+
+
+def read_path(
+    tx: Transaction, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
+) -> PathRead:
+    """Return the entries from root to leaf (see `Backend.read_path`)."""
+    state, epoch = base.read_state_and_epoch(tx, session_id)
+    at, position = base.place_to_read(tx, state, leaf)
+    stamp = _stamp(at, position, epoch)
+    if stamp == unless:
+        return PathRead(at, state.leaf, state.revision, stamp, None)
+    behind = _entries_behind(tx, state, position, unless, stamp)
+    entries = base.path_entries(tx, state, position, -1) if behind is None else behind
+    return PathRead(at, state.leaf, state.revision, stamp, entries, goes_on=behind is not None)
+
+
+def read_path_since(tx: Transaction, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> PathRead:
+    """Return the entries after an anchor (see `Backend.read_path_since`)."""
+    state, epoch = base.read_state_and_epoch(tx, session_id)
+    at, position = base.place(tx, state, leaf)
+    entries: list[Entry] = []
+    anchor = None if since is None else base.ancestor_of(tx, state, since, position)
+    if since is None or anchor is not None:
+        entries = base.path_entries(tx, state, position, -1 if anchor is None else anchor.depth)
+    return PathRead(at, state.leaf, state.revision, ReadStamp(at, epoch), entries)
+
+
+def _stamp(at: str | None, position: Position | None, epoch: int, compaction: StoredEntry | None = None) -> ReadStamp:
+    depth = -1 if position is None else position.depth
+    return ReadStamp(at, epoch, depth, None if compaction is None else compaction.id)
+
+
+def _entries_behind(
+    tx: Transaction, state: SessionState, position: Position | None, read: ReadStamp | None, now: ReadStamp, **how: bool
+) -> list[Entry] | None:
+    """Return the entries behind the leaf that was read before; None if the path has to be read whole."""
+    if read is None or position is None or read.depth >= now.depth:
+        return None
+    if (read.epoch, read.compaction_id) != (now.epoch, now.compaction_id):
+        return None
+    entries = base.path_entries(tx, state, position, read.depth, **how)
+    return entries if entries[0].parent_id == read.leaf_id else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # A context: the latest compaction on a path, and the part of the path that it keeps.
 
 _RESTORES = context.RESTORES.encode()
@@ -93,7 +139,10 @@ def read_context(
         if ReadStamp(at, epoch) == unless:
             return PathRead(at, state.leaf, state.revision, unless, None)
         compaction = _latest_compaction(tx, state, position)
-    stamp = ReadStamp(at, epoch)
+    stamp = _stamp(at, position, epoch, compaction)
+    behind = _entries_behind(tx, state, position, unless, stamp, contents=False)
+    if behind is not None:
+        return PathRead(at, state.leaf, state.revision, stamp, behind, goes_on=True)
     compaction = in_effect(tx, state, compaction)
     if compaction is None or position is None:
         return PathRead(

@@ -1,4 +1,4 @@
-"""Sessions: pages of them, making them, forks and tasks, and reading their paths."""
+"""Sessions: pages of them, making them, forks and tasks, and reading windows and trees."""
 
 from __future__ import annotations
 
@@ -540,39 +540,9 @@ def write_edits(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Reading: paths, contexts, windows and trees, as range scans over lanes.
+# Reading: windows and trees, as range scans over lanes.
 
 _LAST_DEPTH = 2**62
-
-
-def read_path(
-    tx: Transaction,
-    session_id: str,
-    *,
-    leaf: sessions.LeafChoice = sessions.STORED,
-    unless: sessions.ReadStamp | None = None,
-) -> sessions.PathRead:
-    """Return the entries from root to leaf (see `Backend.read_path`)."""
-    state, epoch = base.read_state_and_epoch(tx, session_id)
-    at, position = base.place_to_read(tx, state, leaf)
-    stamp = sessions.ReadStamp(at, epoch)
-    if stamp == unless:
-        return sessions.PathRead(at, state.leaf, state.revision, stamp, None)
-    entries = base.path_entries(tx, state, position, -1)
-    return sessions.PathRead(at, state.leaf, state.revision, stamp, entries)
-
-
-def read_path_since(
-    tx: Transaction, session_id: str, since: str | None, *, leaf: sessions.LeafChoice = sessions.STORED
-) -> sessions.PathRead:
-    """Return the entries after an anchor (see `Backend.read_path_since`)."""
-    state, epoch = base.read_state_and_epoch(tx, session_id)
-    at, position = base.place(tx, state, leaf)
-    entries: list[Entry] = []
-    anchor = None if since is None else base.ancestor_of(tx, state, since, position)
-    if since is None or anchor is not None:
-        entries = base.path_entries(tx, state, position, -1 if anchor is None else anchor.depth)
-    return sessions.PathRead(at, state.leaf, state.revision, sessions.ReadStamp(at, epoch), entries)
 
 
 def _usage_window(row: Row) -> tuple[int, str, Sums, Sums]:
