@@ -774,6 +774,8 @@ class Handle:
         checked_leaf(leaf)
         if limit is not None:
             return [item.data for item in await self._context_end(limit, leaf)]
+        if self._context is not None and isinstance(leaf, sessions.Stored):
+            return [item.data for item in (await self._read_context(leaf, is_base=True)).items]
         async with self._turn:
             read = await self._backend.read_messages(self._ref, leaf=leaf)
             self._note_read(read, leaf)
