@@ -128,8 +128,8 @@ def projected(read: sessions.PathRead) -> list[ContextEntry]:
 
 
 def entries_of(read: sessions.PathRead) -> list[Entry]:
-    """Return the entries of a read that was not cut short by a stamp."""
-    assert read.entries is not None
+    """Return the entries of a read that does not go on with one before."""
+    assert not read.goes_on
     return list(read.entries)
 
 

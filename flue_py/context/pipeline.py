@@ -796,9 +796,8 @@ def _applied(
 
 def _waited(steps: Sequence[Step], view: View, items: Sequence[Item]) -> Sequence[Item]:
     """Return messages after the steps that wait, if all of them are there when an epoch begins."""
-    at = len(items)
+    at, current = len(items), items
     turn = turn_start(items, view.agent)
-    current = items
     for step in steps:
         current = _applied(step, current, (at, at), (turn, turn), view)[0]
     return current

@@ -62,6 +62,7 @@ from flue_py.core.kinds import (
     prompt_text,
     words_of,
 )
+from flue_py.core.sessions import LeafRead
 from flue_py.core.usage import (
     PARTS,
     ReportedUsage,
@@ -375,12 +376,9 @@ class ContextEntry(Frozen):
         return messages.parse_message(self.data)
 
 
-class ContextRead(Frozen):
+class ContextRead(LeafRead):
     """The last items of the context at a leaf, in order, with the state read."""
 
-    leaf_id: str | None
-    stored_leaf_id: str | None
-    revision: int
     items: Sequence[ContextEntry]
 
 
@@ -505,15 +503,6 @@ def pinned_ids(fields: Mapping[str, JsonValue]) -> frozenset[str]:
 def context_of(path: Sequence[Entry], compaction: Entry | None) -> list[ContextEntry]:
     """Return the context of the entries of a read and the latest compaction among them."""
     return project(path) if compaction is None else project_compacted(compaction, path)
-
-
-def context_going_on(
-    items: Sequence[ContextEntry], path: Sequence[Entry], behind: Sequence[Entry], compaction: Entry | None
-) -> list[ContextEntry]:
-    """Return `context_of` a path and entries behind it, which has ``items`` so far. No compaction is behind it."""
-    whole = [*path, *behind]
-    has_exclusions = any(entry.kind == EXCLUSION for entry in whole)
-    return context_of(whole, compaction) if has_exclusions else [*items, *project_kept(behind)]
 
 
 def _without_excluded(items: list[ContextEntry], path: Sequence[Entry]) -> list[ContextEntry]:

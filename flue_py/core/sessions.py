@@ -750,13 +750,11 @@ class Navigated(Frozen):
     cancelled: bool = False
 
 
-class ReadStamp(Selective):
-    """The state that a read depends on. While it is unchanged, so is the answer.
+class ReadStamp(Frozen):
+    """The state that a read depends on. While leaf and epoch are unchanged, so is the answer.
 
     A longer path is read behind the leaf, at ``depth``, as long as the context's ``compaction_id`` is the same.
     """
-
-    _not_compared: ClassVar[tuple[str, ...]] = ("depth", "compaction_id")
 
     leaf_id: str | None
     epoch: int
@@ -764,29 +762,31 @@ class ReadStamp(Selective):
     compaction_id: str | None = None
 
 
-class PathRead(Frozen):
+class LeafRead(Frozen):
+    """The state of a session that was read: the leaf, the stored one, and the revision."""
+
+    leaf_id: str | None
+    stored_leaf_id: str | None
+    revision: int
+
+
+class PathRead(LeafRead):
     """Entries from root to leaf (or after an anchor, or the kept part of a context), with the state read.
 
-    ``entries`` is None if the caller's stamp still held; if ``goes_on``, they are those behind the leaf of that stamp.
+    ``entries`` are, if the read ``goes_on``, those behind the leaf of the caller's stamp, none if all is as it was.
     ``compaction`` is the latest one on the path, where a context was asked for; where it has pinned entries, these come
     before the kept part, and with them the exclusions of the path up to there.
     """
 
-    leaf_id: str | None
-    stored_leaf_id: str | None
-    revision: int
     stamp: ReadStamp
-    entries: Sequence[Entry] | None
+    entries: Sequence[Entry]
     compaction: Entry | None = None
     goes_on: bool = False
 
 
-class MessagesRead(Frozen):
+class MessagesRead(LeafRead):
     """The messages of the context at a leaf, as JSON that are the reader's own, with the state read."""
 
-    leaf_id: str | None
-    stored_leaf_id: str | None
-    revision: int
     messages: list[JsonObject]
 
 

@@ -1053,7 +1053,7 @@ class Backend:
     """
 
     read_path = _read(lambda: ops.read.read_path, loose=True)
-    """Return the entries from root to leaf; ``entries=None`` if ``unless`` still holds, the new ones if it goes on.
+    """Return the entries from root to leaf; those behind the leaf of ``unless`` if it goes on.
 
     Raises `EntryNotFound`. O(entries returned), by a range scan for each lane that they are in.
     """
@@ -1076,7 +1076,7 @@ class Backend:
     """Return the input of `context_of`: the kept part of the path, root to leaf, and the compaction.
 
     If that one has pinned entries, they come first, with the exclusions that lie before the kept part.
-    ``entries=None`` if ``unless`` still holds. No context shows artifacts, and the text cut out of them is neither
+    As `read_path`, it goes on behind ``unless``. No context shows artifacts, and the text cut out of them is neither
     read nor part of their payloads here. Raises `EntryNotFound`. O(kept entries + forks on the path), however
     long the history before them; with pins, also O(exclusions).
     """

@@ -103,7 +103,9 @@ async def _listed(call: Call, session: Session) -> Listed:
     all_listed = _LISTED.setdefault(backend, OrderedDict())
     listed = all_listed.get(key)
     read = await backend.read_context(session.info.ref, unless=None if listed is None else listed.stamp)
-    if listed is None or read.entries is not None:
+    if read.goes_on and read.entries:
+        read = await backend.read_context(session.info.ref)
+    if listed is None or not read.goes_on:
         listed = await backend.waiting.call(partial(_listed_in, read))
     all_listed.pop(key, None)
     if listed.size <= _MOST_BYTES:
@@ -114,7 +116,7 @@ async def _listed(call: Call, session: Session) -> Listed:
 
 
 def _listed_in(read: PathRead) -> Listed:
-    items = _items_in(context_of(read.entries or (), read.compaction))
+    items = _items_in(context_of(read.entries, read.compaction))
     answers = tuple(to_json(_answer_of(item_id, item.fields)) for item_id, item in items.items())
     places = {item_id: at for at, item_id in enumerate(items)}
     return Listed(read.stamp, answers, places, sum(map(len, answers)) + len(answers) * _BESIDE)

@@ -935,7 +935,7 @@ class Compactions(Group[Writing]):
     async def _is_redacted(self, basis: Basis) -> bool:
         """Return whether an entry of the context is not as it was read. One point read, if nothing was redacted."""
         read = await self._ask(self._backend.read_context, leaf=basis.leaf, unless=basis.stamp)
-        payloads = {entry.id: entry.payload for entry in read.entries or ()}
+        payloads = {entry.id: entry.payload for entry in read.entries}
         return any(payloads.get(item.entry_id, item.entry.payload) != item.entry.payload for item in basis.items)
 
     async def _append_summary(

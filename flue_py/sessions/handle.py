@@ -17,21 +17,20 @@ from msgspec import field
 from msgspec.structs import replace
 
 from flue_py.core import sessions
-from flue_py.core.context import ContextEntry, ContextRead, PrefixChain, context_going_on, context_of
+from flue_py.core.context import ContextEntry, PrefixChain, context_of, project_kept
 from flue_py.core.entries import Entry, PathSettings, checked_kind, to_microseconds
 from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, Selective, decode_object, encode_json
-from flue_py.core.kinds import MESSAGE
+from flue_py.core.kinds import EXCLUSION, MESSAGE
 from flue_py.core.operations import Left
 from flue_py.core.sessions import (
     Appended,
     Expected,
     LeafChoice,
+    LeafRead,
     Limits,
-    MessagesRead,
     Moved,
     OnConflict,
     Ordering,
-    PathRead,
     ReadStamp,
     Scalar,
     Seen,
@@ -601,7 +600,7 @@ class Handle:
         if info.leaf_id == self._leaf_id:
             self._revision = info.revision
 
-    def _note_read(self, read: PathRead | MessagesRead | ContextRead, leaf: LeafChoice) -> None:
+    def _note_read(self, read: LeafRead, leaf: LeafChoice) -> None:
         if isinstance(leaf, sessions.Stored):
             self._note(read.stored_leaf_id, read.revision)
 
@@ -656,13 +655,11 @@ class Handle:
             checked_end(limit)
         async with self._turn:
             if limit is not None:
-                return list((await self._backend.read_path_end(self._ref, limit, leaf=leaf)).entries or ())
+                return list((await self._backend.read_path_end(self._ref, limit, leaf=leaf)).entries)
             if since is not None:
-                return list((await self._backend.read_path_since(self._ref, since, leaf=leaf)).entries or ())
+                return list((await self._backend.read_path_since(self._ref, since, leaf=leaf)).entries)
             cache = self._path
             read = await self._backend.read_path(self._ref, leaf=leaf, unless=None if cache is None else cache.stamp)
-            if read.entries is None:
-                return list(cache.entries) if cache else []
             entries = [*cache.entries, *read.entries] if cache is not None and read.goes_on else list(read.entries)
             if isinstance(leaf, sessions.Stored):
                 self._path = KnownPath(read.stamp, entries)
@@ -803,15 +800,15 @@ class Handle:
             read = await self._backend.read_context(self._ref, leaf=leaf, unless=None if cache is None else cache.stamp)
             if is_base:
                 self._note_read(read, leaf)
-            if read.entries is None and cache is not None:
-                return cache
-            tail = read.entries or ()
+            items, compaction, tail = None, read.compaction, read.entries
             if cache is not None and read.goes_on:
-                items = context_going_on(cache.items, cache.tail, tail, cache.compaction)
-                context = KnownContext(read.stamp, items, cache.compaction, [*cache.tail, *tail])
-            else:
-                items = context_of(tail, read.compaction)
-                context = KnownContext(read.stamp, items, read.compaction, tail)
+                if not read.entries:
+                    return cache
+                compaction, tail = cache.compaction, [*cache.tail, *read.entries]
+                # Only an exclusion may change what an entry behind it adds.
+                if all(entry.kind != EXCLUSION for entry in tail):
+                    items = [*cache.items, *project_kept(read.entries)]
+            context = KnownContext(read.stamp, items or context_of(tail, compaction), compaction, tail)
             if isinstance(leaf, sessions.Stored):
                 self._context = context
             return context

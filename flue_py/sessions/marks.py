@@ -115,7 +115,7 @@ class Marks(Group[Writing]):
         async with self._session._turn:
             ids = await self._backend.set_pin(self._ref, entry_id, pinned, expected=seen, note=note)
             read = await self._backend.read_context(self._ref)
-            items = tuple(context_of(read.entries or (), read.compaction))
+            items = tuple(context_of(read.entries, read.compaction))
             there = {item.entry_id: item for item in items}
             pinned_items = [there.get(pinned_id) or await self._lone_item(pinned_id) for pinned_id in ids]
             return MarkEffect(ids, items, items, tuple(item for item in pinned_items if item is not None))
@@ -170,7 +170,7 @@ class Marks(Group[Writing]):
         await self._session._compare(seen)
         leaf = self._session._built_on(seen)
         read = await self._backend.read_context(self._ref, leaf=leaf)
-        before = tuple(context_of(read.entries or (), read.compaction))
+        before = tuple(context_of(read.entries, read.compaction))
         path, wanted, new = await self._exclusions_for(entry_id, part, note, read, leaf, excluded=excluded)
         ids = tuple(dict.fromkeys(named_id for named_id, _ in wanted))
         items = tuple(ContextEntry(entry) for entry in path if entry.id in ids)
@@ -179,14 +179,14 @@ class Marks(Group[Writing]):
         self._session._limits.check_entries(new)
         appended = await self._backend.append(self._ref, new, expected=self._session._expected(seen))
         read = await self._backend.read_context(self._ref, leaf=appended.leaf_id)
-        after = tuple(context_of(read.entries or (), read.compaction))
+        after = tuple(context_of(read.entries, read.compaction))
         return _Done(MarkEffect(ids, before, after, items, appended.entry_ids), appended)
 
     async def _exclusions_for(
         self, entry_id: str, part: _Part, note: Note, read: PathRead, leaf: str | None, *, excluded: bool
     ) -> tuple[Sequence[Entry], list[tuple[str, _Part]], list[NewEntry]]:
         """Return the path around an entry, the parts to exclude or include, and the entries that would say so."""
-        path = await self._path_around(entry_id, read.entries or (), leaf)
+        path = await self._path_around(entry_id, read.entries, leaf)
         index = next(number for number, entry in enumerate(path) if entry.id == entry_id)
         now = {named: set(parts) for named, parts in excluded_parts(path[index:]).items()}
         wanted = _wanted(path, index, part, now, excluded=excluded)
@@ -200,7 +200,7 @@ class Marks(Group[Writing]):
     async def _context_without(self, entry_ids: Sequence[str], leaf: str | None) -> list[ContextEntry]:
         """Return the context at a leaf as it would be if these entries were excluded. Appends nothing."""
         read = await self._backend.read_context(self._ref, leaf=leaf)
-        entries = list(read.entries or ())
+        entries = list(read.entries)
         depth = entries[-1].depth if entries else -1
         for entry_id in entry_ids:
             _, _, new = await self._exclusions_for(entry_id, WHOLE, Note(), read, leaf, excluded=True)
@@ -214,7 +214,7 @@ class Marks(Group[Writing]):
         start = _start_of_end(tail)
         if any(entry.id == entry_id for entry in tail[start:]):
             return tail[start:]
-        path = (await self._backend.read_path(self._ref, leaf=leaf)).entries or ()
+        path = (await self._backend.read_path(self._ref, leaf=leaf)).entries
         if any(entry.id == entry_id for entry in path):
             return path
         if await self._backend.get_entry(self._ref, entry_id) is None:
@@ -230,10 +230,7 @@ class Marks(Group[Writing]):
         have them, or was compacted away. Those before the kept part of a compaction are returned only if it has
         pinned entries: they can leave out nothing else. Costs as much as the context.
         """
-        async with self._session._turn:
-            cache = self._session._context
-            read = await self._backend.read_context(self._ref, unless=None if cache is None else cache.stamp)
-        path = cache.tail if read.entries is None and cache is not None else read.entries or ()
+        path = (await self._session._read_context(sessions.STORED)).tail
         entries_by_id = {entry.id: entry for entry in path if entry.kind in CONTEXT_KINDS}
         exclusions = []
         for entry_id, parts in excluded_parts(path).items():

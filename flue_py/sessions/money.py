@@ -924,7 +924,7 @@ class Spending(Group[Handle]):
             return reported
         # Calls that another session paid for are elsewhere in the ledger: the entries say it themselves.
         read = await self._backend.read_path_since(self._ref, window.since, leaf=window.leaf)
-        return reported | told_by(read.entries or ())
+        return reported | told_by(read.entries)
 
     async def entry_costs(self) -> dict[str, EntryCost]:
         """Return the cost of each entry the session sees, by entry id, as the ledger knows it.

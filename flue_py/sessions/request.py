@@ -186,14 +186,14 @@ class Context(Group[Writing]):
         remembered = self._session._chains.get(leaf)
         if remembered is not None:
             read = await self._backend.read_context(self._ref, leaf=leaf, unless=remembered.stamp)
-            if read.entries is None:
+            if read.goes_on:
                 return remembered.chain
         else:
             grown = await self._chain_beside(leaf)
             if grown is not None:
                 return self._remembered(leaf, grown)
             read = await self._backend.read_context(self._ref, leaf=leaf)
-        entries = read.entries or ()
+        entries = read.entries
         return self._remembered(leaf, KnownChain(read.stamp, chain_of(context_of(entries, read.compaction), entries)))
 
     async def _chain_beside(self, leaf: str | None) -> KnownChain | None:
@@ -206,7 +206,7 @@ class Context(Group[Writing]):
         if ancestor is None or ancestor.depth < base.chain.changed_at:
             return None
         since = await self._backend.read_path_since(self._ref, ancestor.id, leaf=leaf)
-        added = since.entries or ()
+        added = since.entries
         # Another epoch: remembered digests may have been erased since.
         if since.stamp.epoch != base.stamp.epoch or any(entry.kind in (COMPACTION, EXCLUSION) for entry in added):
             return None

@@ -392,7 +392,7 @@ class Session(Writing):
         async with self._turn:
             common = await self._backend.common_ancestor(self._ref, self._ref, leaf=left, other_leaf=to)
             read = await self._backend.read_path_since(self._ref, common, leaf=left)
-        answer = ask(Leaving(left, to, common, tuple(read.entries or ())))
+        answer = ask(Leaving(left, to, common, tuple(read.entries)))
         return await answer if isawaitable(answer) else answer
 
     async def request(self, target: str | None = None, **options: Unpack[requests.RequestOptions]) -> ContextRequest:
@@ -803,7 +803,7 @@ class Branches(Group[Session]):
     async def _side(self, session_id: str, leaf: str | None, ancestor: str | None) -> DiffSide:
         read = await self._backend.read_path_since(session_id, ancestor, leaf=leaf)
         window = await self._backend.read_usage(session_id, ancestor, leaf=leaf)
-        entries = read.entries or ()
+        entries = read.entries
         paid = await self._backend.read_entry_costs(session_id) if entries else {}
         return DiffSide(session_id, leaf, entries, window.usage, total_cost(entry_costs(entries, paid).values()))
 
@@ -874,7 +874,7 @@ class Branches(Group[Session]):
         if all(entry.kind != MESSAGE for entry in picked):
             return
         read = await self._backend.read_path_since(source_id, picked[0].parent_id, leaf=picked[-1].id)
-        check_whole_exchanges(read.entries or (), {entry.id for entry in picked})
+        check_whole_exchanges(read.entries, {entry.id for entry in picked})
 
     async def _check_elsewhere(self, picked: Sequence[Entry], leaf: str | None) -> None:
         """Raise `InvalidArgument` if the path has one of the entries themselves."""
@@ -960,7 +960,7 @@ class Branches(Group[Session]):
             read = await self._backend.read_context(source_id, leaf=merged.leaf_id)
         branch = await self._summary_of(
             making,
-            context_of(read.entries or (), read.compaction),
+            context_of(read.entries, read.compaction),
             merged.after,
             shown_at=into,
             preamble=modes.MERGED_PREAMBLE,

@@ -770,15 +770,9 @@ class Writing(Handle):
         return ids[pairing.whole_cut(at, _pinned_callers(pairing, ids, await self._pins()))]
 
     async def _pins(self) -> list[str]:
-        async with self._turn:
-            marks = await self._backend.read_marks(self._ref)
-            cache = self._context
-            read = await self._backend.read_context(self._ref, unless=None if cache is None else cache.stamp)
-        compaction, tail = read.compaction, read.entries or ()
-        if read.entries is None and cache is not None:
-            # It is as it was when this handle last read it.
-            compaction, tail = cache.compaction, cache.tail
-        return pins_in(marks, compaction, tail)
+        marks = await self._ask(self._backend.read_marks)
+        context = await self._read_context(sessions.STORED)
+        return pins_in(marks, context.compaction, context.tail)
 
     async def _leaf_before(self, landing: Landing) -> str | None:
         """Return the leaf that an append builds on; for a retry, the one that the first try built on."""

@@ -269,7 +269,7 @@ class ArtifactContract:
         end = await backend.read_context_end(fork.id, 3)
         assert [item.data for item in end.items] == messages[1:]
         assert (await backend.read_path_end(fork.id, 2)).entries == path[4:]
-        in_context = (await backend.read_context(fork.id)).entries or ()
+        in_context = (await backend.read_context(fork.id)).entries
         assert [entry.id for entry in in_context] == [entry.id for entry in path]
         assert all(len(entry.payload) < 1_000 for entry in in_context if entry.kind == ARTIFACT)
         assert [entry for entry in in_context if entry.kind == "message"] == [
@@ -283,7 +283,7 @@ class ArtifactContract:
         await backend.set_pin(session.id, ids[0], True)
         await add(backend, session.id, compaction(ids[2]), artifact(TEXT, "2"), user("on"))
         read = await backend.read_context(session.id)
-        assert all(len(entry.payload) < 1_000 for entry in read.entries or () if entry.kind == ARTIFACT)
+        assert all(len(entry.payload) < 1_000 for entry in read.entries if entry.kind == ARTIFACT)
         assert (await backend.read_messages(session.id)).messages == [
             message for _, message in await context_of(backend, session.id)
         ]

@@ -782,7 +782,7 @@ class MergingContract:
 
     async def test_the_common_ancestor_is_the_deepest_entry_of_both_paths(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(4))
-        path = [entry.id for entry in (await backend.read_path(session.id)).entries or ()]
+        path = [entry.id for entry in (await backend.read_path(session.id)).entries]
         await backend.move(session.id, path[1])
         (branch,) = await add(backend, session.id, user("branch"))
         fork = await backend.fork(session.id, path[2], NewSession())

@@ -57,7 +57,7 @@ class Growing(ComparingMachine):
     def compact_range(self, pick: int, kept: int, ends: list[tuple[int, int, int]], named: int) -> None:
         """Append a compaction with ranges: some as a session makes them, some that are none."""
         session_id = self._session(pick)
-        path = self._run(self._model.read_path(session_id)).entries or () if self._is_there(session_id) else ()
+        path = self._run(self._model.read_path(session_id)).entries if self._is_there(session_id) else ()
         if not path:
             return
         ids = [entry.id for entry in path]
@@ -73,7 +73,7 @@ class Growing(ComparingMachine):
     def uncompact(self, pick: int) -> None:
         """Take the compaction in effect back."""
         session_id = self._session(pick)
-        path = self._run(self._model.read_path(session_id)).entries or () if self._is_there(session_id) else ()
+        path = self._run(self._model.read_path(session_id)).entries if self._is_there(session_id) else ()
         peeled = latest_compaction(path)
         if peeled is not None:
             new = uncompaction(peeled, latest_compaction(path[: peeled.depth]), path[0].id, 5)

@@ -60,7 +60,7 @@ async def check_reads(backend: Backend, session_id: str) -> None:
 
 def _place(entry_id: str, path: Sequence[Entry], context: PathRead) -> EntryPlace:
     """Return where an entry of the tree lies, by the path and what a read of the context has of it."""
-    if any(entry.id == entry_id for entry in context.entries or ()):
+    if any(entry.id == entry_id for entry in context.entries):
         return "active"
     return "compacted" if any(entry.id == entry_id for entry in path) else "abandoned"
 

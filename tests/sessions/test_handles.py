@@ -84,6 +84,7 @@ async def test_a_handle_that_has_read_answers_as_a_fresh_one(session: Session, s
         for handle in (session, other):
             assert await handle.get_active_path() == await fresh.get_active_path(), number
             assert await handle.build_context() == await fresh.build_context(), number
+            assert await handle.marks.exclusions() == await fresh.marks.exclusions(), number
             assert await handle.build_context_entries() == await fresh.build_context_entries(), number
 
 

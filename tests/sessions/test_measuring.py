@@ -267,7 +267,7 @@ async def test_a_known_leaf_costs_no_reading_of_entries(
 
         async def counting(self: object, *args: object, plain: object = plain, **given: object) -> object:
             found = await plain(self, *args, **given)  # type: ignore[operator]
-            read.append(len(found.entries or ()))
+            read.append(len(found.entries))
             return found
 
         monkeypatch.setattr(type(asked._backend), name, counting)

@@ -236,7 +236,7 @@ async def test_only_the_context_is_read(session: Session, store: Store, monkeypa
 
     async def counted(*args: Any, **kwargs: Any) -> Any:
         read = await read_context(*args, **kwargs)
-        reads.append(len(read.entries or ()))
+        reads.append(len(read.entries))
         return read
 
     monkeypatch.setattr(store.backend, "read_context", counted)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from flue_py.core.sessions import STORED, NewSession, ReadStamp
+from flue_py.core.sessions import STORED, NewSession
 from flue_py.core.trees import Standing, TreeCopy
 from flue_py.db.backend import Backend
 from flue_py.db.engine import open_engine
@@ -389,7 +389,8 @@ async def test_the_epoch_is_the_higher_of_both(open_kind: Opening, kind: str) ->
     await target.write_whole_tree(replace(one, epoch=5))
     await target.write_whole_tree(replace(two, epoch=3))
     leaf = two.sessions[0].leaf
-    assert (await target.read_path(two.sessions[0].id)).stamp == ReadStamp(leaf, 5)
+    stamp = (await target.read_path(two.sessions[0].id)).stamp
+    assert (stamp.leaf_id, stamp.epoch) == (leaf, 5)
     assert {tree.epoch for tree in await whole_trees(target)} == {5}
 
 

@@ -283,7 +283,7 @@ async def test_a_read_that_does_not_need_the_payload_works(tmp_path: Path) -> No
     change(path, "UPDATE entries SET payload = ? WHERE id = ?", OTHER, entry)
     async with opened(path, "sqlite3") as backend:
         after = await backend.read_path_since(session.id, entry)
-        assert [each.data for each in after.entries or ()] == [
+        assert [each.data for each in after.entries] == [
             {"role": "user", "content": "beside"},
             {"role": "user", "content": "after"},
         ]

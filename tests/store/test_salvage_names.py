@@ -243,10 +243,10 @@ async def test_what_payloads_say_of_an_entry_follows_its_new_id(tmp_path: Path) 
     backend = await open_rescued(tmp_path / "new.db")
     try:
         path_ = await backend.read_path(session.id)
-        fields = {entry.id: entry.fields for entry in path_.entries or ()}
+        fields = {entry.id: entry.fields for entry in path_.entries}
         assert (fields["k"]["firstKeptEntryId"], fields["b"]["fromId"], fields["x"]["entryId"]) == (lost, lost, "c")
         context = await backend.read_context(session.id)
-        assert lost in [entry.id for entry in context.entries or ()]
+        assert lost in [entry.id for entry in context.entries]
         assert (await backend.verify()).problems == []
     finally:
         await backend.close()

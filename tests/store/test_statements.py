@@ -263,7 +263,7 @@ async def _places(backend: Backend, session: str) -> object:
 
 
 def _ids(read: PathRead) -> list[str]:
-    return [entry.id for entry in read.entries or ()]
+    return [entry.id for entry in read.entries]
 
 
 PARTS: dict[str, Read] = {
@@ -282,7 +282,7 @@ async def steps_of_part(read: Read, messages: int, *, compacted: bool) -> int:
     session = await new_session(backend, *talk(messages))
     if compacted:
         first = await backend.read_path_end(session.id, 20)
-        await add(backend, session.id, compaction((first.entries or ())[0].id), *talk(20))
+        await add(backend, session.id, compaction(first.entries[0].id), *talk(20))
     runner.hundreds = 0
     for _ in range(20):
         await read(backend, session.id)

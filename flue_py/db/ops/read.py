@@ -63,9 +63,7 @@ def read_path(
     """Return the entries from root to leaf (see `Backend.read_path`)."""
     state, epoch = base.read_state_and_epoch(tx, session_id)
     at, position = base.place_to_read(tx, state, leaf)
-    stamp = _stamp(at, position, epoch)
-    if stamp == unless:
-        return PathRead(at, state.leaf, state.revision, stamp, None)
+    stamp = ReadStamp(at, epoch, -1 if position is None else position.depth)
     behind = _entries_behind(tx, state, position, unless, stamp)
     entries = base.path_entries(tx, state, position, -1) if behind is None else behind
     return PathRead(at, state.leaf, state.revision, stamp, entries, goes_on=behind is not None)
@@ -82,18 +80,15 @@ def read_path_since(tx: Transaction, session_id: str, since: str | None, *, leaf
     return PathRead(at, state.leaf, state.revision, ReadStamp(at, epoch), entries)
 
 
-def _stamp(at: str | None, position: Position | None, epoch: int, compaction: StoredEntry | None = None) -> ReadStamp:
-    depth = -1 if position is None else position.depth
-    return ReadStamp(at, epoch, depth, None if compaction is None else compaction.id)
-
-
 def _entries_behind(
     tx: Transaction, state: SessionState, position: Position | None, read: ReadStamp | None, now: ReadStamp, **how: bool
 ) -> list[Entry] | None:
     """Return the entries behind the leaf that was read before; None if the path has to be read whole."""
-    if read is None or position is None or read.depth >= now.depth:
+    if read is None or (read.epoch, read.compaction_id) != (now.epoch, now.compaction_id):
         return None
-    if (read.epoch, read.compaction_id) != (now.epoch, now.compaction_id):
+    if read.leaf_id == now.leaf_id:
+        return []
+    if position is None or read.depth >= now.depth:
         return None
     entries = base.path_entries(tx, state, position, read.depth, **how)
     return entries if entries[0].parent_id == read.leaf_id else None
@@ -136,26 +131,24 @@ def read_context(
     else:
         state, epoch = base.read_state_and_epoch(tx, session_id)
         at, position = base.place_to_read(tx, state, leaf)
-        if ReadStamp(at, epoch) == unless:
-            return PathRead(at, state.leaf, state.revision, unless, None)
+        if unless is not None and (unless.leaf_id, unless.epoch) == (at, epoch):
+            return PathRead(at, state.leaf, state.revision, unless, (), goes_on=True)
         compaction = _latest_compaction(tx, state, position)
-    stamp = _stamp(at, position, epoch, compaction)
+    compaction_id = None if compaction is None else compaction.id
+    stamp = ReadStamp(at, epoch, -1 if position is None else position.depth, compaction_id)
     behind = _entries_behind(tx, state, position, unless, stamp, contents=False)
     if behind is not None:
         return PathRead(at, state.leaf, state.revision, stamp, behind, goes_on=True)
     compaction = in_effect(tx, state, compaction)
-    if compaction is None or position is None:
-        return PathRead(
-            at, state.leaf, state.revision, stamp, base.path_entries(tx, state, position, -1, contents=False)
-        )
-    entries = _kept_entries(tx, state, position, kept_by(tx, state, compaction))
-    summary = next(entry for entry in entries if entry.depth == compaction.depth)
+    view = EVERYTHING if compaction is None else kept_by(tx, state, compaction)
+    entries = _kept_entries(tx, state, position, view)
+    summary = None if compaction is None else next(each for each in entries if each.depth == compaction.depth)
     return PathRead(at, state.leaf, state.revision, stamp, entries, summary)
 
 
-def _kept_entries(tx: Transaction, state: SessionState, position: Position, view: Kept) -> list[Entry]:
+def _kept_entries(tx: Transaction, state: SessionState, position: Position | None, view: Kept) -> list[Entry]:
     """Return the kept entries of a path, those that the compaction names, and the exclusions, root first."""
-    if view.is_plain:
+    if position is None or view.is_plain:
         return base.path_entries(tx, state, position, view.first - 1, contents=False)
     entries = list(view.named)
     begin = view.first
@@ -194,7 +187,7 @@ def read_messages(tx: Transaction, session_id: str, *, leaf: LeafChoice = STORED
         # What is pinned, summarized in its place, excluded or damaged is found by ids, which are not among the bodies.
         tx.require_snapshot()
         read = read_context(tx, session_id, leaf=leaf)
-        messages = [item.data for item in context.context_of(read.entries or (), read.compaction)]
+        messages = [item.data for item in context.context_of(read.entries, read.compaction)]
     return MessagesRead(at, state.leaf, state.revision, messages)
 
 
@@ -388,7 +381,7 @@ def read_context_end(tx: Transaction, session_id: str, limit: int, *, leaf: Leaf
         # It may take the summary, too, or what that has pinned.
         tx.require_snapshot()
         read = read_context(tx, session_id, leaf=leaf)
-        items = context.context_of(read.entries or (), read.compaction)
+        items = context.context_of(read.entries, read.compaction)
         items = items[tail_start(_messages_in(items), limit, is_all=True) :]
     return context.ContextRead(at, state.leaf, state.revision, items)
 
