@@ -381,8 +381,7 @@ BLOB_DATA = sql.statement(tuple[bytes])("SELECT b.data FROM blobs b WHERE b.tree
 
 def blob_data(tx: Transaction, tree_id: int, sha256: bytes) -> bytes | None:
     """Return the data of a blob; None if there is none."""
-    (data,) = tx.first(BLOB_DATA, tree_id=tree_id, sha256=sha256) or (None,)
-    return data
+    return (tx.first(BLOB_DATA, tree_id=tree_id, sha256=sha256) or (None,))[0]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1149,8 +1148,7 @@ ID_AT = sql.statement(tuple[str])(
 
 def id_at(tx: Transaction, tree_id: int, lane_id: int, depth: int) -> str | None:
     """Return the id of the entry at a place, or None."""
-    (entry_id,) = tx.first(ID_AT, tree_id=tree_id, lane_id=lane_id, depth=depth) or (None,)
-    return entry_id
+    return (tx.first(ID_AT, tree_id=tree_id, lane_id=lane_id, depth=depth) or (None,))[0]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1171,8 +1169,7 @@ SESSION_AND_EPOCH = sql.statement(_with_epoch)(f"SELECT {sql.EPOCH}, {sql.STATE}
 
 def read_epoch(tx: Transaction) -> int:
     """Return the epoch (see `Backend.read_epoch`)."""
-    (epoch,) = tx.first(sql.READ_STATE, name="epoch") or (0,)
-    return epoch
+    return (tx.first(sql.READ_STATE, name="epoch") or (0,))[0]
 
 
 def read_state_and_epoch(tx: Transaction, session_id: str) -> tuple[SessionState, int]:

@@ -677,8 +677,7 @@ def key_of_target(
         row = tx.first(BUDGET_OF_SCOPE, scope=scope, unit=unit, period=period)
     else:
         row = tx.first(BUDGET_OF_SESSION, session_id=session_id, covers=covers, unit=unit, period=period)
-    (key,) = row or (None,)
-    return key
+    return None if row is None else row[0]
 
 
 def _free_id(sources: Sources, is_taken: Callable[[str], bool]) -> str:
@@ -728,8 +727,7 @@ def get_budget(tx: Transaction, sources: Sources, budget_id: str) -> ledger.Budg
 
 def _key_of(tx: Transaction, budget_id: str) -> int | None:
     row = tx.first(BUDGET_KEY, id=budget_id) if is_storable(budget_id) else None
-    (key,) = row or (None,)
-    return key
+    return None if row is None else row[0]
 
 
 def _require_key(tx: Transaction, budget_id: str) -> int:

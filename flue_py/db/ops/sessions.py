@@ -444,8 +444,7 @@ TASK_CHILD = statement(tuple[str])(
 
 def _linked_child(tx: Transaction, state: SessionState, task_id: str) -> sessions.SessionInfo | None:
     for (child_id,) in tx.rows(TASK_CHILD, parent_key=state.key, task_id=task_id):
-        info = get_session(tx, child_id, None)
-        if info is not None:
+        if (info := get_session(tx, child_id, None)) is not None:
             return info
     return None
 
