@@ -145,7 +145,7 @@ def test_no_command_takes_anything_away_off_a_terminal_without_being_told_and_no
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = make_hostile(tmp_path / "hostile")
-    assert set(CALLS) == {name for name, _ in every_command()}
+    assert set(CALLS) == {name for name, _ in every_command()}, "give each a call in tests/edges/every_command.py"
 
     async def all_ids() -> tuple[set[str], set[str]]:
         async with flue_py.open(store.database) as opened:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 
 import click
 
-from flue_py.cli import main
+from flue_py.cli import MODULES, main
 from tests.docs.reference import argument_name, command_line_page
 from tests.values import existing
 
@@ -37,6 +38,11 @@ def calls() -> list[str]:
 def test_the_page_has_every_command_in_order_and_no_other() -> None:
     assert headings() == calls()
     assert len(calls()) > len(main.list_commands(CONTEXT))
+    modules = [import_module(f"flue_py.cli.{name}") for name in {*MODULES.values()}]
+    made = [value for module in modules for value in vars(module).values() if isinstance(value, click.Command)]
+    below = [part for each in made if isinstance(each, click.Group) for part in each.commands.values()]
+    unnamed = {str(each.name) for each in made if each not in below} - {*main.list_commands(CONTEXT)}
+    assert unnamed == set(), "give each a line of SECTIONS in flue_py/cli/__init__.py: it cannot be called"
 
 
 def test_every_option_is_on_the_page_and_the_json_of_every_command_is_described() -> None:
@@ -51,9 +57,9 @@ def test_every_option_is_on_the_page_and_the_json_of_every_command_is_described(
         flags = {flag for part in options for flag in (*part.opts, *part.secondary_opts)}
         listed = re.findall(r"^- `(--.+?)`: .", text, re.MULTILINE)
         if flags != {flag for names in listed for flag in re.findall(r"(?:^| )(--[a-z-]+)", names)}:
-            faults.append(f"{heading}: options")
+            faults.append(f"{heading}: an option without help")
         # The commands of these two have the same JSON, which the group describes.
         described = command(name).help if name in ("budget", "memory") else text.partition("\n- `--")[0]
         if "--json" in flags and not re.search(r"--json|\bJSON\b", described or ""):
-            faults.append(f"{heading}: JSON")
+            faults.append(f"{heading}: the docstring has no keys of its JSON (With --json: ...)")
     assert faults == []

@@ -19,7 +19,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 import flue_py
-from flue_py.core.ledger import SEALS
 from flue_py.db import migrate
 from flue_py.db import schema as ddl
 from flue_py.db.backend import Backend
@@ -27,6 +26,7 @@ from flue_py.db.engine import open_engine
 from flue_py.db.ops import verify
 from flue_py.db.postgres import runner as postgres_format
 from flue_py.db.postgres.runner import prepare_postgres
+from flue_py.db.salvage.pages import _ADDED
 from flue_py.db.schema import FORMAT_VERSION, Migrated
 from flue_py.errors import (
     CorruptStore,
@@ -185,10 +185,7 @@ async def unchained(url: str) -> None:
             unchain(tx)
 
     await on_a_connection(url, unchain_on)
-    names = {"sessions": ("head", *SEALS)}
-    names |= dict.fromkeys(("leaf_moves", "session_edits", "marks", "task_links", "ledger_sessions"), ("seal",))
-    names["documents"] = ("seal", "gap")
-    drops = [f"ALTER TABLE {table} DROP COLUMN {name}" for table, of in names.items() for name in of]
+    drops = [f"ALTER TABLE {table} DROP COLUMN {name}" for table in {*_ADDED} - {"budgets"} for name in _ADDED[table]]
     await run_script(url, "; ".join(drops))
     await run_script(url, "UPDATE flue_store SET value = 5 WHERE name = 'format'")
     await run_script(url, f"UPDATE alembic_version SET version_num = '{ddl.REVISIONS[5]}'")
