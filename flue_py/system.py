@@ -14,7 +14,7 @@ from io import SEEK_SET, BufferedReader, RawIOBase
 from os.path import expanduser, normpath
 from pathlib import Path, PurePath
 from types import TracebackType
-from typing import Any, BinaryIO, Generic, ParamSpec, TypeVar
+from typing import Any, BinaryIO, Generic, Never, ParamSpec, TypeVar
 
 from flue_py.errors import InvalidArgument, MissingExtra, UnreadableFile, shown
 
@@ -87,6 +87,9 @@ class _EnteredOnce(Generic[Manager]):
         self._manager = manager
         self._name = name
         self._was_entered = False
+
+    def __getattr__(self, name: str) -> Never:
+        raise AttributeError(f"{name}: this was not entered yet; do so by with, async with or an ExitStack")
 
     def entered(self) -> Manager:
         """Return the manager, to be entered. Raises `InvalidArgument` the second time."""

@@ -141,8 +141,8 @@ class EditOptions(SeenOptions, total=False):
     why: str | None
 
 
-class TaskOptions(SeenOptions, total=False):
-    """The same of a new task session, with its row."""
+class TaskRow(TypedDict, total=False):
+    """The row of a new task session."""
 
     key: str | None
     title: str | None
@@ -150,15 +150,15 @@ class TaskOptions(SeenOptions, total=False):
     cwd: str | None
 
 
-class RowOptions(TypedDict, total=False):
+class TaskOptions(TaskRow, SeenOptions, total=False):
+    """The row of a task session, and the leaf and the revision that were seen of its parent."""
+
+
+class RowOptions(TaskRow, total=False):
     """The row of a new session."""
 
     id: str | None
     scope: str | None
-    key: str | None
-    title: str | None
-    metadata: Mapping[str, JsonValue] | None
-    cwd: str | None
 
 
 class ForkOptions(RowOptions, SeenOptions, total=False):
@@ -172,8 +172,12 @@ class LandingOptions(SeenOptions, total=False):
     on_conflict: OnConflict
 
 
-def checked_seen(expected_leaf: LeafChoice = sessions.STORED, expected_revision: int | None = None) -> Seen:
+def checked_seen(
+    expected_leaf: LeafChoice = sessions.STORED, expected_revision: int | None = None, **unknown: object
+) -> Seen:
     """Return the leaf and the revision a caller has seen. Raises `InvalidArgument` unless they can be such."""
+    if unknown:
+        raise InvalidArgument(f"{', '.join(unknown)}: is no argument of this call")
     if expected_leaf is sessions.STORED and expected_revision is None:
         return sessions.NOTHING_SEEN
     checked_leaf(expected_leaf, "expected_leaf")
@@ -196,15 +200,12 @@ class Landing(NamedTuple):
     idempotency_key: str | None = None
 
 
-_AT_LEAF = Landing(sessions.NOTHING_SEEN)
-
-
 def checked_landing(
     idempotency_key: str | None = None, on_conflict: OnConflict = "raise", **expected: Unpack[SeenOptions]
 ) -> Landing:
     """Return where an append lands, from the arguments that all appends take. Raises `InvalidArgument`."""
     if idempotency_key is None and on_conflict == "raise" and not expected:
-        return _AT_LEAF
+        return Landing(sessions.NOTHING_SEEN)
     seen = checked_seen(**expected)
     sessions.check_choice(on_conflict, "on_conflict", ("raise", "branch", "rebase"))
     sessions.check_name(idempotency_key, "idempotency_key")

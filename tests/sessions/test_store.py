@@ -284,6 +284,10 @@ async def test_the_store_is_closed_also_when_the_block_fails(tmp_path: Path, any
 
 async def test_what_was_entered_is_not_entered_again(tmp_path: Path, anyio_backend: str) -> None:
     opening = flue_py.open(tmp_path / "a.db")
+    with pytest.raises(
+        AttributeError, match="create_session: this was not entered yet; do so by with, async with or an "
+    ):
+        opening.create_session()  # type: ignore[attr-defined]
     async with opening as store:
         session = await store.create_session()
         await raises(InvalidArgument, opening.__aenter__(), match=r"flue_py.open\(...\) was entered before")
@@ -294,6 +298,8 @@ async def test_what_was_entered_is_not_entered_again(tmp_path: Path, anyio_backe
             await raises(InvalidArgument, manager.__aenter__(), match=f"^{what} was entered before")
         # The store goes on.
         await session.append_message({"role": "user", "content": "hello"})
+        # An option of other calls is named, and not a function that nobody has called.
+        await raises(InvalidArgument, session.rewind(turns=0, source="x"), match="^source: is no argument of this call")
     with pytest.raises(InvalidArgument, match="was entered before, and is good for one block; call it once more"):
         await opening.__aenter__()
 
