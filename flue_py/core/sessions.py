@@ -347,8 +347,9 @@ class SessionInfo(Selective, array_like=True):
     the cost because it is unknown. Of ``unknown_calls`` among them the tokens are unknown, too. ``title`` was given by
     a person, ``auto_title`` made by a program. ``active_us`` is the time of the newest entry that it added, by the
     entries' own times, so that an imported session was last active when its file says; of a session that has added
-    none, a fork for one, it is that of its creation. ``task_names`` are the names of its links, which are not compared:
-    they are no part of the row.
+    none, a fork for one, it is that of its creation. ``completed_us`` is the time that `Session.set_completed` was
+    given, None of one that goes on. Each ``..._us`` is in microseconds since 1970 (UTC). ``task_names`` are the names
+    of its links, which are not compared: they are no part of the row.
     """
 
     _not_compared: ClassVar[tuple[str, ...]] = ("session_key", "task_names")
@@ -451,7 +452,7 @@ class NewSession(Frozen):
     """A session to be created. ``id`` is chosen by the store if it is None.
 
     ``kind`` is for imports: a task session may come before the session whose task it is. Forks and the
-    tasks of `create_task` have their own kinds.
+    tasks of `Session.tasks.create` have their own kinds.
     """
 
     key: str | None = None
@@ -669,7 +670,7 @@ class TaskLink(Frozen):
     """A parent's link to a task session, in the order they were made. A link outlives its child.
 
     ``entry_id`` is the entry of the parent below which the task began, if it is known: the leaf when it was made.
-    ``status`` is ``running`` from `create_task` on, and ``done`` or ``failed``, with a ``summary``, once `end_task`
+    ``status`` is ``running`` at first, and ``done`` or ``failed``, with a ``summary``, once `Session.tasks.end`
     said so; None if nobody said, as of links that were made alone or by older versions.
     """
 

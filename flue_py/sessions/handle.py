@@ -507,7 +507,7 @@ class Handle:
 
     @property
     def metadata(self) -> JsonObject:
-        """The metadata, decoded afresh, as of the last `refresh`, `set_metadata` or `create_task`.
+        """The metadata, decoded afresh, as of the last `refresh`, `set_metadata` or `Session.tasks.create`.
 
         With the names of task sessions that its links say, as `SessionInfo.metadata` has them.
         """
@@ -669,7 +669,8 @@ class Handle:
     async def turns(self, *, leaf: LeafChoice = sessions.STORED) -> list[Entry]:
         """Return the user messages of the path, root to leaf: the turns that `rewind` counts.
 
-        Texts of programs in the user's name (commands, contexts, reminders) begin no turn.
+        Texts of programs in the user's name (commands, contexts, reminders) begin no turn. Raises `EntryNotFound`.
+        O(user messages on the path + its forks).
         """
         checked_leaf(leaf)
         return await self._ask(self._backend.read_turns, leaf=leaf)

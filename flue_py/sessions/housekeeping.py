@@ -118,7 +118,7 @@ def _is_of(rule: Rule, info: SessionInfo) -> bool:
 
 
 async def find_completed(store: Store) -> list[SessionInfo]:
-    """Return the sessions marked as completed, which deleting ``all`` deletes. O(sessions)."""
+    """Return the sessions marked as completed, at any time, the most recently active first. O(sessions)."""
     return await _chosen(store, lambda info: info.completed_us is not None)
 
 
@@ -140,9 +140,9 @@ async def find_prunable(
 
 
 async def find_older(store: Store, age: timedelta, now: datetime) -> list[SessionInfo]:
-    """Return the sessions that were last active ``age`` ago or earlier, and all their task sessions, too.
+    """Return the sessions that were last active longer ago than ``age``, with all of their task sessions.
 
-    O(sessions).
+    The most recently active first. O(sessions), and for each that is as old, the cost of planning its deletion.
     """
     try:
         before = now - age

@@ -644,7 +644,7 @@ class Tasks(Group[Session]):
 
         Its metadata name its ``parentSession`` (this session's id), ``taskId`` and ``depth``, whatever is given under
         these names; those of this session name it among their ``taskSessions`` (see `SessionInfo.metadata`). The link
-        says ``running`` until `end_task`. The task is deleted with its parent. Raises `TaskDepthExceeded` at more than
+        says ``running`` until `end`. The task is deleted with its parent. Raises `TaskDepthExceeded` at more than
         4 levels (see `Limits`) below a session that is no task, `SessionExists`, `IdempotencyConflict`. O(1).
         """
         check_name(idempotency_key, "idempotency_key")

@@ -593,7 +593,7 @@ async def import_file(
     """Import a session file of another program, or the rows it has gained since it was imported last.
 
     A session that was deleted stays deleted, with its tasks in the file, unless it is to be imported
-    ``again``: its former payments are its own then, and is not paid once more.
+    ``again``: its former payments are its own then, and are not counted once more.
 
     ``format`` is ``auto`` (the file tells), or one of `flue_py.formats.registry.format_names`. A last message that may
     not be complete is held back, for a later import of the file, unless ``finish`` says that no more will come.
