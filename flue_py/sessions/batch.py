@@ -202,7 +202,7 @@ class Pending(Generic[Result]):
     def result(self) -> Result:
         """The result of the method of `Session` or `Store`. Raises `InvalidArgument` before the commit."""
         if not self._results:
-            raise InvalidArgument("this operation is not committed: its result is there after the `async with`")
+            raise InvalidArgument("this operation is not committed: its result is there after the block")
         return self._results[0]
 
     def settle(self, result: Result) -> None:
