@@ -209,7 +209,7 @@ class NewEntry(Selective):
         message: Mapping[str, JsonValue] | Message,
         source: str | None = None,
         *,
-        calls: Sequence[Mapping[str, JsonValue]] = (),
+        calls: Sequence[Mapping[str, object]] = (),
         **place: Unpack[Placement],
     ) -> NewEntry:
         """Return a message of ours as an entry.
@@ -232,8 +232,8 @@ class NewEntry(Selective):
         first_kept_entry_id: str,
         tokens_before: int,
         details: JsonValue = None,
-        usage: Mapping[str, JsonValue] | None = None,
-        calls: Sequence[Mapping[str, JsonValue]] = (),
+        usage: Mapping[str, object] | None = None,
+        calls: Sequence[Mapping[str, object]] = (),
         from_hook: bool = False,
         **place: Unpack[Placement],
     ) -> NewEntry:
@@ -267,8 +267,8 @@ class NewEntry(Selective):
         from_id: str | None,
         abandoned_leaf_id: str | None = None,
         details: JsonValue = None,
-        usage: Mapping[str, JsonValue] | None = None,
-        calls: Sequence[Mapping[str, JsonValue]] = (),
+        usage: Mapping[str, object] | None = None,
+        calls: Sequence[Mapping[str, object]] = (),
         **place: Unpack[Placement],
     ) -> NewEntry:
         """Return a branch summary as an entry. ``from_id`` and ``abandoned_leaf_id`` are kept as given.
@@ -292,7 +292,7 @@ class NewEntry(Selective):
         kind: str,
         data: JsonValue = None,
         *,
-        calls: Sequence[Mapping[str, JsonValue]] = (),
+        calls: Sequence[Mapping[str, object]] = (),
         **place: Unpack[Placement],
     ) -> NewEntry:
         """Return an entry of any further kind, with the paid calls that it stands for, if there are any.
@@ -370,8 +370,8 @@ def _summary(
     kind: str,
     fields: JsonObject,
     details: JsonValue,
-    usage: Mapping[str, JsonValue] | None,
-    calls: Sequence[Mapping[str, JsonValue]],
+    usage: Mapping[str, object] | None,
+    calls: Sequence[Mapping[str, object]],
 ) -> NewEntry:
     paid = paid_for(usage, calls, kind)
     if details is not None:
@@ -395,7 +395,7 @@ def entry_of_message(
     message: Mapping[str, JsonValue] | Message,
     source: str | None = None,
     where: str = "message",
-    calls: Sequence[Mapping[str, JsonValue]] = (),
+    calls: Sequence[Mapping[str, object]] = (),
     produced_under: str | None = None,
 ) -> NewEntry:
     """Return a message as an entry ready to be written, in the form of any provider; ``where`` names it in errors.
@@ -443,7 +443,7 @@ def entry_of_message(
 
 
 def _answer_of_calls(
-    value: Mapping[str, JsonValue], source: str | None, where: str, calls: Sequence[Mapping[str, JsonValue]]
+    value: Mapping[str, JsonValue], source: str | None, where: str, calls: Sequence[Mapping[str, object]]
 ) -> NewEntry:
     """Return an answer that several calls made. One without usage of its own gets their sum."""
     own = value.get("usage")

@@ -1415,7 +1415,7 @@ class PaidFor(Frozen):
     counted: bool = True
 
 
-def paid_for(usage: Mapping[str, JsonValue] | None, calls: Sequence[Mapping[str, JsonValue]], purpose: str) -> PaidFor:
+def paid_for(usage: Mapping[str, object] | None, calls: Sequence[Mapping[str, object]], purpose: str) -> PaidFor:
     """Return the calls that made an entry, and their sum.
 
     ``usage`` is their sum; without it the sum is made, and without calls it is the only one. ``calls`` are usage
@@ -1423,9 +1423,9 @@ def paid_for(usage: Mapping[str, JsonValue] | None, calls: Sequence[Mapping[str,
     """
     if usage is not None and not isinstance(usage, Mapping):
         raise InvalidEntry(f"usage: should be an object, not {type(usage).__name__}")
-    paid = read_calls(calls, "calls", purpose)
-    words = with_words_for_numbers(None if usage is None else dict(usage), "usage")
-    with_words = with_words_for_numbers([dict(call) for call in calls], "calls")
+    paid = read_calls(cast("Sequence[JsonObject]", calls), "calls", purpose)
+    words = with_words_for_numbers(None if usage is None else cast("JsonObject", dict(usage)), "usage")
+    with_words = with_words_for_numbers([cast("JsonObject", dict(call)) for call in calls], "calls")
     odd = (*words[1], *with_words[1])
     if usage is not None:
         usage = cast("Mapping[str, JsonValue]", words[0])

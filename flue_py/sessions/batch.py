@@ -414,9 +414,8 @@ class Atomic:
     ) -> Pending[Deletion]:
         """Delete a session and its task sessions, as `Store.delete_session_tree` does."""
         scope = scope_meant(self._scope, scope)
-        seen = checked_seen(**options)
         session_id, handle = self._named(session)
-        return self._collect(DeleteTree(session_id, scope, seen), handle, Pending[Deletion]())
+        return self._collect(DeleteTree(session_id, scope, checked_seen(**options)), handle, Pending[Deletion]())
 
     # -- the leaf, the row, and marks -----------------------------------------------------------------------------
 

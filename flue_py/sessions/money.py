@@ -837,7 +837,7 @@ class Spending(Group[Handle]):
 
     async def record_call(
         self,
-        usage: Mapping[str, JsonValue],
+        usage: Mapping[str, object],
         *,
         provider: str = "",
         model: str = "",
@@ -869,6 +869,7 @@ class Spending(Group[Handle]):
         check_label(agent, "agent")
         if call_id == "":
             raise errors.InvalidArgument("call_id: must not be empty; leave it out if there is none")
+        usage = cast("JsonObject", usage)
         if oddities := read_reported(usage).oddities:
             # No answer gets lost by refusing, and no entry would keep the numbers as they were reported.
             raise errors.InvalidEntry(oddities[0])

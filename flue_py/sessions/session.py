@@ -729,8 +729,8 @@ class BranchSummary(Frozen):
 
     text: str
     details: JsonValue = None
-    usage: Mapping[str, JsonValue] | None = None
-    calls: Sequence[Mapping[str, JsonValue]] = field(default=())
+    usage: Mapping[str, object] | None = None
+    calls: Sequence[Mapping[str, object]] = field(default=())
 
 
 SummaryAnswer: TypeAlias = str | BranchSummary | Literal[False] | None
@@ -892,8 +892,8 @@ class Branches(Group[Session]):
         source: HasId | str | None = None,
         source_leaf: LeafChoice = STORED,
         details: Mapping[str, JsonValue] | None = None,
-        usage: Mapping[str, JsonValue] | None = None,
-        calls: Sequence[Mapping[str, JsonValue]] = (),
+        usage: Mapping[str, object] | None = None,
+        calls: Sequence[Mapping[str, object]] = (),
         model: Model | None = None,
         mode: str | Mode | None = None,
         settings: CompactionSettings | None = None,

@@ -111,7 +111,7 @@ def as_incoming(entries: list[NewEntry]) -> Incoming:
 def incoming_message(
     message: Mapping[str, object] | Message | BaseModel,
     source: str | None,
-    calls: Sequence[Mapping[str, JsonValue]] = (),
+    calls: Sequence[Mapping[str, object]] = (),
     produced_under: str | None = None,
 ) -> Incoming:
     """Return one message as entries (see `incoming_messages`), its answer with the calls that made it."""
@@ -148,7 +148,7 @@ def _incoming(
     messages: Sequence[Mapping[str, JsonValue] | Message],
     where: Sequence[str],
     source: str | None,
-    calls: Sequence[Mapping[str, JsonValue]],
+    calls: Sequence[Mapping[str, object]],
     digest: str | None,
 ) -> Incoming:
     responses = [
@@ -617,7 +617,7 @@ class Writing(Handle):
         message: Mapping[str, object] | Message | BaseModel,
         *,
         source: str | None = None,
-        calls: Sequence[Mapping[str, JsonValue]] = (),
+        calls: Sequence[Mapping[str, object]] = (),
         produced_under: str | None = None,
         offload: OffloadSettings | None = None,
         **options: Unpack[handle.LandingOptions],
@@ -713,8 +713,8 @@ class Writing(Handle):
         first_kept_entry_id: str,
         tokens_before: int,
         details: JsonValue = None,
-        usage: Mapping[str, JsonValue] | None = None,
-        calls: Sequence[Mapping[str, JsonValue]] = (),
+        usage: Mapping[str, object] | None = None,
+        calls: Sequence[Mapping[str, object]] = (),
         from_hook: bool = False,
         keep_exchanges_whole: bool = True,
         **options: Unpack[handle.LandingOptions],
@@ -788,8 +788,8 @@ class Writing(Handle):
         *,
         from_id: str | None,
         details: JsonValue = None,
-        usage: Mapping[str, JsonValue] | None = None,
-        calls: Sequence[Mapping[str, JsonValue]] = (),
+        usage: Mapping[str, object] | None = None,
+        calls: Sequence[Mapping[str, object]] = (),
         **options: Unpack[handle.LandingOptions],
     ) -> Appended:
         """Append the summary of a branch that was left. ``from_id`` is kept as given, not checked.

@@ -242,7 +242,7 @@ class AppendContract:
     @inputs("name", ["half \ud800", "a\0b", "日本 🚨"])
     async def test_names_of_models_and_providers_may_be_any_text(self, backend: Backend, name: str) -> None:
         before = (await backend.info()).ledger_rows
-        call: JsonObject = {"input": 5, "totalTokens": 5, "provider": name, "model": name, "callId": name}
+        call = {"input": 5, "totalTokens": 5, "provider": name, "model": name, "callId": name}
         session = await new_session(backend, assistant(tokens=1, provider=name, model=name))
         assert session.leaf_id is not None
         await add(

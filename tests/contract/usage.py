@@ -376,7 +376,7 @@ class LedgerContract:
         assert (session.spent_picodollars, session.unpriced_calls) == (3 * CENT, 0)
 
     async def test_a_branch_summary_pays_for_its_calls_and_adds_nothing_to_the_path(self, backend: Backend) -> None:
-        calls: list[JsonObject] = [{"input": 5, "cost": {"total": 0.01}}, {"input": 7, "cost": {"total": 0.02}}]
+        calls = [{"input": 5, "cost": {"total": 0.01}}, {"input": 7, "cost": {"total": 0.02}}]
         summary = NewEntry.branch_summary("left", from_id=None, calls=calls)
         session = await new_session(backend, assistant(tokens=1), summary)
         assert (await backend.read_usage(session.id, None)).usage.total_tokens == 1
