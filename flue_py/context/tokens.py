@@ -12,13 +12,13 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from threading import Lock
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from msgspec.structs import replace
 
 from flue_py.core import context
 from flue_py.core.entries import Entry, is_silent
-from flue_py.core.json import Frozen, JsonValue, encode_json
+from flue_py.core.json import Frozen, JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import ASSISTANT, COMPACTION, EXCLUSION, MESSAGE, faithful_tokens
 from flue_py.core.sessions import check_label
 from flue_py.errors import FixTheSetup, InvalidArgument, shown
@@ -698,9 +698,9 @@ def reported_size(
     return None
 
 
-def texts_of(tools: Sequence[Mapping[str, JsonValue]]) -> list[str]:
+def texts_of(tools: Sequence[Mapping[str, object]]) -> list[str]:
     """Return the JSON text of each tool. Raises `InvalidEntry` for a tool that is no JSON. O(size)."""
-    return [encode_json(dict(tool), "tools")[0] for tool in tools]
+    return [encode_json(cast("JsonObject", dict(tool)), "tools")[0] for tool in tools]
 
 
 def changed_depth(path: Iterable[Entry]) -> int:
@@ -754,8 +754,8 @@ def _read_report(entry: Entry) -> context.ReportedSize | None:
 
 
 def checked_request(
-    model: str | None, provider: str | None, system: str | None, tools: Sequence[Mapping[str, JsonValue]] | None
-) -> list[Mapping[str, JsonValue]] | None:
+    model: str | None, provider: str | None, system: str | None, tools: Sequence[Mapping[str, object]] | None
+) -> list[JsonObject] | None:
     """Check the rest of a request beside its messages, and return the tools.
 
     Raises `InvalidArgument`, and `InvalidEntry` for a tool that is no JSON.
@@ -774,4 +774,4 @@ def checked_request(
         if not isinstance(tool, Mapping):
             raise InvalidArgument(f"tools: {shown(tool)} is not the definition of a tool, a JSON object")
     texts_of(tools)
-    return list(tools)
+    return cast("list[JsonObject]", [*tools])

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.json import Frozen, JsonValue
+from flue_py.core.json import Frozen
 from flue_py.core.operations import (
     AppendEntries,
     Committed,
@@ -349,7 +349,7 @@ class Atomic:
         key: str | None = None,
         title: str | None = None,
         scope: str | None = None,
-        metadata: Mapping[str, JsonValue] | None = None,
+        metadata: Mapping[str, object] | None = None,
         cwd: str | None = None,
         config_path: str | None = None,
         id: str | None = None,

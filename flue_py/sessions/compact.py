@@ -87,7 +87,7 @@ def _was_given_by(entry: Entry, model: str | None, provider: str | None) -> bool
     return not (isinstance(at, str) and at and provider and at.lower() != provider.lower())
 
 
-def tokens_around(system: str | None, tools: Sequence[Mapping[str, JsonValue]] | None, counter: ModelCounter) -> int:
+def tokens_around(system: str | None, tools: Sequence[Mapping[str, object]] | None, counter: ModelCounter) -> int:
     """Return how many tokens the system prompt and the tools of a request take. O(size) the first time."""
     texts = [*([system] if system else ()), *tokens.texts_of(tools or ())]
     return tokens.ENTRY_COUNTS.tally_texts(texts, counter).tokens
@@ -378,7 +378,7 @@ class Requests(Frozen):
     """The system prompt and tools of a session's requests, and whether these have the context as it is beside them."""
 
     system: str
-    tools: Sequence[Mapping[str, JsonValue]]
+    tools: Sequence[Mapping[str, object]]
     is_whole: bool
 
 
@@ -507,7 +507,7 @@ class _Basis(Frozen):
     provider: str | None
     overhead: int
     system: str | None
-    tools: Sequence[Mapping[str, JsonValue]] | None
+    tools: Sequence[Mapping[str, object]] | None
 
     def request(self, items: Sequence[ContextEntry], added_tokens: int = 0, *, prefix: int) -> CallSize:
         """Return how a provider reads the request of a context. Its first ``prefix`` items are as they were last sent.
@@ -731,7 +731,7 @@ class Compactions(Group[Writing]):
         settings: CompactionSettings | None = None,
         window: int | None = None,
         system: str | None = None,
-        tools: Sequence[Mapping[str, JsonValue]] | None = None,
+        tools: Sequence[Mapping[str, object]] | None = None,
     ) -> CompactionResult:
         """Return the result of `compact` as a dry run: ``planned`` is None where there is nothing to do.
 
@@ -776,7 +776,7 @@ class Compactions(Group[Writing]):
         *,
         summarizer: Model | None = None,
         system: str | None = None,
-        tools: Sequence[Mapping[str, JsonValue]] | None = None,
+        tools: Sequence[Mapping[str, object]] | None = None,
     ) -> Basis:
         """Return the basis of a compaction; ``find`` plans the range to summarize, by default the beginning.
 
@@ -975,7 +975,7 @@ class Compactions(Group[Writing]):
         instructions: str | None = None,
         window: int | None = None,
         system: str | None = None,
-        tools: Sequence[Mapping[str, JsonValue]] | None = None,
+        tools: Sequence[Mapping[str, object]] | None = None,
     ) -> Fitted:
         """Make the context fit into the window of ``model``, which is to go on with the session, and say if it does.
 
@@ -1025,7 +1025,7 @@ class Compactions(Group[Writing]):
         window: int | None = None,
         dry_run: bool = False,
         system: str | None = None,
-        tools: Sequence[Mapping[str, JsonValue]] | None = None,
+        tools: Sequence[Mapping[str, object]] | None = None,
         before_compaction: BeforeCompaction | None = None,
         **options: Unpack[handle.SeenOptions],
     ) -> CompactionResult:
@@ -1071,7 +1071,7 @@ class Compactions(Group[Writing]):
         *,
         summarizer: Model | None = None,
         system: str | None = None,
-        tools: Sequence[Mapping[str, JsonValue]] | None = None,
+        tools: Sequence[Mapping[str, object]] | None = None,
     ) -> Basis:
         """Return the basis of the compaction of a range. Raises as `compact_range` for its ends."""
         for entry_id in (first, last):
@@ -1171,7 +1171,7 @@ class Compactions(Group[Writing]):
         model: str | None = None,
         provider: str | None = None,
         system: str | None = None,
-        tools: Sequence[Mapping[str, JsonValue]] | None = None,
+        tools: Sequence[Mapping[str, object]] | None = None,
         cached: bool | None = None,
         to: LeafChoice = STORED,
         turns: int | None = None,

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from flue_py.core import sessions
 from flue_py.core.context import ContextEntry, PrefixChain, context_of, project_kept
 from flue_py.core.entries import Entry, PathSettings, checked_kind, to_microseconds
-from flue_py.core.json import Frozen, JsonObject, JsonValue, NamedTuple, Selective, decode_object, encode_json
+from flue_py.core.json import Frozen, JsonObject, NamedTuple, Selective, decode_object, encode_json
 from flue_py.core.kinds import EXCLUSION, MESSAGE
 from flue_py.core.operations import Left
 from flue_py.core.sessions import (
@@ -146,7 +146,7 @@ class TaskRow(TypedDict, total=False):
 
     key: str | None
     title: str | None
-    metadata: Mapping[str, JsonValue] | None
+    metadata: Mapping[str, object] | None
     cwd: str | None
 
 
@@ -277,7 +277,7 @@ def checked_prefix(prefix: str) -> str:
     return prefix
 
 
-def checked_metadata(metadata: Mapping[str, JsonValue] | None, limits: Limits) -> str:
+def checked_metadata(metadata: Mapping[str, object] | None, limits: Limits) -> str:
     """Return metadata as JSON text; None is ``{}``. Raises `InvalidArgument`, or `InvalidEntry` naming the field."""
     if metadata is None:
         return "{}"

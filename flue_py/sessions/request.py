@@ -24,7 +24,7 @@ from flue_py.core.context import (
     project_kept,
 )
 from flue_py.core.entries import Entry, NewEntry, from_microseconds
-from flue_py.core.json import Frozen, JsonObject, JsonValue, unchecked_json
+from flue_py.core.json import Frozen, JsonObject, unchecked_json
 from flue_py.core.kinds import COMPACTION, CUSTOM_MESSAGE, EXCLUSION, MESSAGE, SHOWN_KINDS
 from flue_py.core.ledger import LedgerQuery
 from flue_py.core.sessions import STORED, Appended, LeafChoice, Stored
@@ -92,7 +92,7 @@ class RequestOptions(TypedDict, total=False):
     model: str | None
     account: str | None
     system: str | None
-    tools: Sequence[Mapping[str, JsonValue]]
+    tools: Sequence[Mapping[str, object]]
     sources: Mapping[str, SourceReader] | None
     gathered: GatheredContext | None
 
@@ -107,7 +107,7 @@ class Context(Group[Writing]):
         provider: str | None = None,
         leaf: LeafChoice = STORED,
         system: str | None = None,
-        tools: Sequence[Mapping[str, JsonValue]] | None = None,
+        tools: Sequence[Mapping[str, object]] | None = None,
         window: int | None = None,
         faithful: bool = False,
         use_reported: bool = True,
@@ -352,7 +352,7 @@ class Context(Group[Writing]):
         model: str | None = None,
         account: str | None = None,
         system: str | None = None,
-        tools: Sequence[Mapping[str, JsonValue]] = (),
+        tools: Sequence[Mapping[str, object]] = (),
     ) -> Validity:
         """Return the faults a provider would refuse in the context as it is, and the repairs that `request` makes.
 
@@ -388,7 +388,7 @@ class Context(Group[Writing]):
         model: str | None = None,
         account: str | None = None,
         system: str | None = None,
-        tools: Sequence[Mapping[str, JsonValue]] = (),
+        tools: Sequence[Mapping[str, object]] = (),
         sources: Mapping[str, SourceReader] | None = None,
         gathered: GatheredContext | None = None,
     ) -> tuple[AgentContext, list[JsonObject], Callable[[Sequence[Step]], ContextRequest]]:
@@ -466,7 +466,7 @@ def _pays(within: int, rules: CacheRules, rates: prices.RatesFor, rewritten: Rew
     return price is None or (turns is not None and turns <= within)
 
 
-def offered_tools(system: str | None, tools: Sequence[Mapping[str, JsonValue]]) -> list[JsonObject]:
+def offered_tools(system: str | None, tools: Sequence[Mapping[str, object]]) -> list[JsonObject]:
     return [dict(tool) for tool in tokens.checked_request(None, None, system, tools) or ()]
 
 

@@ -185,7 +185,7 @@ class Session(Writing):
         return await self._do(replace(update, title=title) if is_own else replace(update, auto_title=title))
 
     async def set_metadata(
-        self, metadata: Mapping[str, JsonValue], *, merge: bool = False, **options: Unpack[handle.EditOptions]
+        self, metadata: Mapping[str, object], *, merge: bool = False, **options: Unpack[handle.EditOptions]
     ) -> SessionInfo:
         """Replace the metadata, and return the session's row.
 
@@ -248,7 +248,7 @@ class Session(Writing):
         window: int | None = None,
         dry_run: bool = False,
         system: str | None = None,
-        tools: Sequence[Mapping[str, JsonValue]] | None = None,
+        tools: Sequence[Mapping[str, object]] | None = None,
         aligned: bool = True,
         before_compaction: BeforeCompaction | None = None,
         **options: Unpack[handle.SeenOptions],

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from flue_py import db, errors
 from flue_py.core import operations
 from flue_py.core.entries import Entry, NewEntry
-from flue_py.core.json import JsonValue, decode_object
+from flue_py.core.json import decode_object
 from flue_py.core.ledger import Budget
 from flue_py.core.operations import Seen, SessionEvent
 from flue_py.core.sessions import (
@@ -687,7 +687,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         key: str | None = None,
         title: str | None = None,
         scope: str | None = None,
-        metadata: Mapping[str, JsonValue] | None = None,
+        metadata: Mapping[str, object] | None = None,
         cwd: str | None = None,
         config_path: str | None = None,
         id: str | None = None,
@@ -714,7 +714,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         mode: OpenMode = "get",
         scope: str | None = None,
         title: str | None = None,
-        metadata: Mapping[str, JsonValue] | None = None,
+        metadata: Mapping[str, object] | None = None,
         cwd: str | None = None,
         config_path: str | None = None,
     ) -> Session:

@@ -544,7 +544,7 @@ def new_fork(
     scope: str | None = None,
     key: str | None = None,
     title: str | None = None,
-    metadata: Mapping[str, JsonValue] | None = None,
+    metadata: Mapping[str, object] | None = None,
     cwd: str | None = None,
     **seen: Unpack[handle.SeenOptions],
 ) -> tuple[NewSession, sessions.Seen]:
@@ -568,7 +568,7 @@ def new_task(
     *,
     key: str | None = None,
     title: str | None = None,
-    metadata: Mapping[str, JsonValue] | None = None,
+    metadata: Mapping[str, object] | None = None,
     cwd: str | None = None,
     **seen: Unpack[handle.SeenOptions],
 ) -> tuple[NewSession, sessions.Seen]:
