@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+import flue_py
 from flue_py.core.entries import NewEntry
 from flue_py.core.trees import CheckedEntries, checked_imported_entries
 from flue_py.transfer import imports
@@ -19,3 +20,9 @@ def _as_a_check_makes_them(monkeypatch: pytest.MonkeyPatch) -> None:
         return made
 
     monkeypatch.setattr(imports, "CheckedEntries", checked)
+
+
+@pytest.fixture
+async def store(anyio_backend: str) -> AsyncIterator[flue_py.Store]:
+    async with flue_py.open(":memory:") as opened:
+        yield opened

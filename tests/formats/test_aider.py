@@ -36,11 +36,10 @@ def words(seen: Seen) -> list[tuple[str, str]]:
     return [(message["role"], message["content"]) for message in seen.context]
 
 
-async def test_questions_and_answers_are_those_that_were_sent(made: Path) -> None:
-    async with flue_py.open(":memory:") as store:
-        report = await import_file(store, made / "work" / HISTORY)
-        seen = await all_seen(store)
-        infos = {info.id: info for info in (await store.list_sessions()).sessions}
+async def test_questions_and_answers_are_those_that_were_sent(made: Path, store: flue_py.Store) -> None:
+    report = await import_file(store, made / "work" / HISTORY)
+    seen = await all_seen(store)
+    infos = {info.id: info for info in (await store.list_sessions()).sessions}
     assert (report.skipped, report.repaired, report.held_back) == ((), (), 1)
     first, second = (seen[name] for name in sorted(seen, key=lambda name: infos[name].created_us))
     assert [role for role, _ in words(first)] == ["user", "assistant"] * 4

@@ -202,24 +202,22 @@ def test_a_summary_of_roo_code_begins_the_context_anew() -> None:
     assert shown(session) == [("user", "[Context Summary]\n\n## Conversation Summary\nRead."), ("user", "Go on")]
 
 
-async def test_a_subtask_of_roo_code_is_a_task_of_its_parent(tmp_path: Path) -> None:
+async def test_a_subtask_of_roo_code_is_a_task_of_its_parent(tmp_path: Path, store: flue_py.Store) -> None:
     item = {"id": "1767607200000", "parentTaskId": "1767607100000", "workspace": "/w/roo", "task": "Fix it"}
     path = task(tmp_path, "rooveterinaryinc.roo-cline", TASK, SCREEN, history_item=item)
-    async with flue_py.open(":memory:") as store:
-        await flue_py.import_file(store, path)
-        session = await store.find_session("1767607200000")
-        assert (session.info.kind, session.info.cwd) == ("task", "/w/roo")
+    await flue_py.import_file(store, path)
+    session = await store.find_session("1767607200000")
+    assert (session.info.kind, session.info.cwd) == ("task", "/w/roo")
 
 
-async def test_a_list_that_was_cut_or_changed_is_a_branch(tmp_path: Path) -> None:
-    async with flue_py.open(":memory:") as store:
-        for messages in (TASK, [*TASK[:2], said("user", "Other", ts=9000)], TASK[:1]):
-            await flue_py.import_file(store, task(tmp_path, "saoudrizwan.claude-dev", messages, SCREEN))
-        session = await store.find_session("1767607200000")
-        assert len(await session.entries(kind="message")) >= 1
-        assert [text for _, text, _ in map(words, await session.build_context())] == [PROMPT]
-        texts = {words(json.loads(entry.payload))[1] for entry in await session.get_tree() if entry.kind == "message"}
-        assert {"Other", "Yes."} <= texts
+async def test_a_list_that_was_cut_or_changed_is_a_branch(tmp_path: Path, store: flue_py.Store) -> None:
+    for messages in (TASK, [*TASK[:2], said("user", "Other", ts=9000)], TASK[:1]):
+        await flue_py.import_file(store, task(tmp_path, "saoudrizwan.claude-dev", messages, SCREEN))
+    session = await store.find_session("1767607200000")
+    assert len(await session.entries(kind="message")) >= 1
+    assert [text for _, text, _ in map(words, await session.build_context())] == [PROMPT]
+    texts = {words(json.loads(entry.payload))[1] for entry in await session.get_tree() if entry.kind == "message"}
+    assert {"Other", "Yes."} <= texts
 
 
 # Hostile files, and recognition.

@@ -109,27 +109,25 @@ async def test_an_answer_that_stayed_without_its_tokens_is_paid_once_by_all_file
         assert await tokens_of(store, SOURCE) == SENT[SOURCE][1]
 
 
-async def test_a_revert_is_followed_but_not_by_who_has_moved_on_here(tmp_path: Path) -> None:
+async def test_a_revert_is_followed_but_not_by_who_has_moved_on_here(tmp_path: Path, store: flue_py.Store) -> None:
     first, second, *_ = write(tmp_path, *names_of(SOURCE))
-    async with flue_py.open(":memory:") as store:
-        await flue_py.import_file(store, first)
-        session = existing(await store.get_session(SOURCE))
-        await session.append_message({"role": "user", "content": "mine"})
-        report = await flue_py.import_file(store, second)
-        assert report.leaf_kept
-        assert (await texts(store, SOURCE))[-1] == "mine"
+    await flue_py.import_file(store, first)
+    session = existing(await store.get_session(SOURCE))
+    await session.append_message({"role": "user", "content": "mine"})
+    report = await flue_py.import_file(store, second)
+    assert report.leaf_kept
+    assert (await texts(store, SOURCE))[-1] == "mine"
 
 
-async def test_a_source_is_found_where_it_was_archived(tmp_path: Path) -> None:
+async def test_a_source_is_found_where_it_was_archived(tmp_path: Path, store: flue_py.Store) -> None:
     first, *_ = write(tmp_path, *names_of(SOURCE))
     (fork,) = write(tmp_path, *names_of(FORK))
     archived = tmp_path / "archived_sessions" / first.name
     archived.parent.mkdir()
     first.rename(archived)
     first.symlink_to(tmp_path / "nowhere")
-    async with flue_py.open(":memory:") as store:
-        await flue_py.import_file(store, fork)
-        assert await texts(store, FORK) == IN_FORK
+    await flue_py.import_file(store, fork)
+    assert await texts(store, FORK) == IN_FORK
 
 
 async def test_what_a_rollout_goes_on_from_is_named_where_it_is_not_there(tmp_path: Path) -> None:
@@ -183,22 +181,21 @@ async def test_calls_before_a_gap_are_not_those_of_the_first_row_behind_it(tmp_p
 
 
 async def test_rows_of_which_an_older_version_made_nothing_do_not_bar_what_comes_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: flue_py.Store
 ) -> None:
     (path,) = write(tmp_path, *names_of(COMPACTED))
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:45]))
-    async with flue_py.open(":memory:") as store:
-        with monkeypatch.context() as older:
-            aside = CodexReader._aside
-            older.setattr(CodexReader, "_aside", lambda *given: given[2].type == "world_state" or aside(*given))
-            await flue_py.import_file(store, path)
-        path.write_text("".join(lines))
-        report = await flue_py.import_file(store, path)
-        assert "2 entries of rows that were imported before, by an earlier version" in str(report.repaired[-1])
-        assert (await texts(store, COMPACTED), await tokens_of(store, COMPACTED)) == SENT[COMPACTED]
-        path.write_text("".join(lines).replace("Answer 14.", "Answer 41."))
-        await raises(UnreadableFile, flue_py.import_file(store, path), match="have changed since they were imported")
+    with monkeypatch.context() as older:
+        aside = CodexReader._aside
+        older.setattr(CodexReader, "_aside", lambda *given: given[2].type == "world_state" or aside(*given))
+        await flue_py.import_file(store, path)
+    path.write_text("".join(lines))
+    report = await flue_py.import_file(store, path)
+    assert "2 entries of rows that were imported before, by an earlier version" in str(report.repaired[-1])
+    assert (await texts(store, COMPACTED), await tokens_of(store, COMPACTED)) == SENT[COMPACTED]
+    path.write_text("".join(lines).replace("Answer 14.", "Answer 41."))
+    await raises(UnreadableFile, flue_py.import_file(store, path), match="have changed since they were imported")
 
 
 async def test_a_thread_has_the_name_that_people_gave_it_unless_it_got_another_here(tmp_path: Path) -> None:
@@ -246,17 +243,16 @@ async def test_calls_are_two_where_a_thread_went_two_ways_that_are_alike(tmp_pat
             assert (order, paid) == (order, [30, 10, 10])
 
 
-async def test_files_that_grow_in_turn_are_those_that_were_imported_whole(tmp_path: Path) -> None:
-    async with flue_py.open(":memory:") as store:
-        for name, text in FILES.items():
-            lines = text.splitlines(keepends=True)
-            for count in (*range(2, len(lines), 3), len(lines)):
-                (path,) = write(tmp_path, name)
-                path.write_text("".join(lines[:count]))
-                report = await flue_py.import_file(store, path)
-                assert (report.leaf_kept, report.repaired) == (False, ())
-        seen = {thread: (await texts(store, thread), await tokens_of(store, thread)) for thread in SENT}
-        assert (seen, (await store.verify()).problems) == (SENT, [])
+async def test_files_that_grow_in_turn_are_those_that_were_imported_whole(tmp_path: Path, store: flue_py.Store) -> None:
+    for name, text in FILES.items():
+        lines = text.splitlines(keepends=True)
+        for size in (*range(2, len(lines), 3), len(lines)):
+            (path,) = write(tmp_path, name)
+            path.write_text("".join(lines[:size]))
+            report = await flue_py.import_file(store, path)
+            assert (report.leaf_kept, report.repaired) == (False, ())
+    seen = {thread: (await texts(store, thread), await tokens_of(store, thread)) for thread in SENT}
+    assert (seen, (await store.verify()).problems) == (SENT, [])
 
 
 # Rollouts that Codex packed with zstd: the same sessions as from the plain files, whichever is imported first.
@@ -295,13 +291,12 @@ async def test_packed_files_give_the_sessions_of_the_plain_ones_in_any_order(tmp
         assert (await all_seen(store), await all_seen(other)) == (seen, seen)
 
 
-async def test_a_fork_of_a_packed_file_has_its_beginning(tmp_path: Path) -> None:
+async def test_a_fork_of_a_packed_file_has_its_beginning(tmp_path: Path, store: flue_py.Store) -> None:
     paths = write(tmp_path, *names_of(FORK), *names_of(SOURCE))
     for path in paths[1:]:
         pack(path)
-    async with flue_py.open(":memory:") as store:
-        report = await flue_py.import_file(store, paths[0])
-        assert (report.session_id, report.repaired) == (FORK, ())
+    report = await flue_py.import_file(store, paths[0])
+    assert (report.session_id, report.repaired) == (FORK, ())
 
 
 async def test_a_packed_file_is_caught_up_with_when_it_is_unpacked_and_grows(tmp_path: Path) -> None:
@@ -319,15 +314,14 @@ async def test_a_packed_file_is_caught_up_with_when_it_is_unpacked_and_grows(tmp
         assert (await flue_py.import_file(store, old)).added == 0
 
 
-async def test_a_damaged_packed_file_changes_nothing(tmp_path: Path) -> None:
+async def test_a_damaged_packed_file_changes_nothing(tmp_path: Path, store: flue_py.Store) -> None:
     (path,) = write(tmp_path, names_of(SOURCE)[0])
     whole = pack(path).read_bytes()
     file = tmp_path / "rollout-x.jsonl.zst"
-    async with flue_py.open(":memory:") as store:
-        for data in (whole[:-9], whole[:40], whole[:4], whole + b"more"):
-            file.write_bytes(data)
-            await raises(UnreadableFile, flue_py.import_file(store, file), match="its packed bytes are damaged")
-        assert (await store.list_sessions()).sessions == ()
+    for data in (whole[:-9], whole[:40], whole[:4], whole + b"more"):
+        file.write_bytes(data)
+        await raises(UnreadableFile, flue_py.import_file(store, file), match="its packed bytes are damaged")
+    assert (await store.list_sessions()).sessions == ()
 
 
 async def test_without_the_extra_the_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,43 +97,40 @@ async def test_a_real_session_goes_on_elsewhere(tmp_path: Path, program: str, na
         assert (set(expected) - set(await words_of(copy)), back.skipped) == (set(), ())
 
 
-async def test_a_file_beside_is_written_once_too(tmp_path: Path) -> None:
-    async with flue_py.open(":memory:") as store:
-        session = await talk(store)
-        first = await write_continuation(session, "kimi", home=tmp_path)
-        state = first.path.parents[2] / "state.json"
-        assert (state.stat().st_mode & 0o777, json.loads(state.read_text())["title"]) == (0o600, "A made-up talk")
-        state.write_text("of the program")
-        first.path.unlink()
-        assert (await write_continuation(session, "kimi", home=tmp_path)).is_new
-        assert state.read_text() == "of the program"
+async def test_a_file_beside_is_written_once_too(tmp_path: Path, store: flue_py.Store) -> None:
+    session = await talk(store)
+    first = await write_continuation(session, "kimi", home=tmp_path)
+    state = first.path.parents[2] / "state.json"
+    assert (state.stat().st_mode & 0o777, json.loads(state.read_text())["title"]) == (0o600, "A made-up talk")
+    state.write_text("of the program")
+    first.path.unlink()
+    assert (await write_continuation(session, "kimi", home=tmp_path)).is_new
+    assert state.read_text() == "of the program"
 
 
 async def test_the_folders_that_programs_are_told_of_are_heeded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: flue_py.Store
 ) -> None:
     monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))
     monkeypatch.setenv("PI_CODING_AGENT_DIR", str(tmp_path / "pi"))
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
-    async with flue_py.open(":memory:") as store:
-        session = await talk(store)
-        codex, claude, pi = [await write_continuation(session, name) for name in ("codex", "claude-code", "pi")]
-        assert pi.path.is_relative_to(tmp_path / "pi" / "sessions")
-        assert codex.path.is_relative_to(tmp_path / "codex" / "sessions")
-        assert claude.path.parent == tmp_path / "claude" / "projects" / "-home-dev-the-demo"
-        await raises(InvalidArgument, write_continuation(session, "flue"), match="program: 'flue' is not one of")
+    session = await talk(store)
+    codex, claude, pi = [await write_continuation(session, name) for name in ("codex", "claude-code", "pi")]
+    assert pi.path.is_relative_to(tmp_path / "pi" / "sessions")
+    assert codex.path.is_relative_to(tmp_path / "codex" / "sessions")
+    assert claude.path.parent == tmp_path / "claude" / "projects" / "-home-dev-the-demo"
+    await raises(InvalidArgument, write_continuation(session, "flue"), match="program: 'flue' is not one of")
 
 
-async def test_a_folder_that_nobody_would_name_so_goes_nowhere_else(tmp_path: Path) -> None:
-    async with flue_py.open(":memory:") as store:
-        for number, folder in enumerate(("../../etc", "/a\n/b", "~root", "x" * 300)):
-            session = await store.create_session(cwd=folder)
-            await session.append_message({"role": "user", "content": str(number)})
-            for program in PROGRAMS:
-                try:
-                    report = await write_continuation(session, program, home=tmp_path)
-                except flue_py.StoreUnavailable:
-                    continue
-                assert ".." not in report.path.parts
-                assert report.path.is_relative_to(tmp_path)
-                json.loads(report.path.read_text().splitlines()[0])
+async def test_a_folder_that_nobody_would_name_so_goes_nowhere_else(tmp_path: Path, store: flue_py.Store) -> None:
+    for number, folder in enumerate(("../../etc", "/a\n/b", "~root", "x" * 300)):
+        session = await store.create_session(cwd=folder)
+        await session.append_message({"role": "user", "content": str(number)})
+        for program in PROGRAMS:
+            try:
+                report = await write_continuation(session, program, home=tmp_path)
+            except flue_py.StoreUnavailable:
+                continue
+            assert ".." not in report.path.parts
+            assert report.path.is_relative_to(tmp_path)
+            json.loads(report.path.read_text().splitlines()[0])

@@ -113,12 +113,11 @@ async def imported(store: Store, project: Project) -> dict[str, Seen]:
     return await all_seen(store)
 
 
-async def test_messages_calls_results_and_facts_of_a_session(tmp_path: Path) -> None:
-    async with flue_py.open(":memory:") as store:
-        seen = (await imported(store, filled(tmp_path)))["s"]
-        session = await store.find_session("s")
-        info = session.info
-        (day,) = (await store.usage(group_by=("day",), tz="UTC")).rows
+async def test_messages_calls_results_and_facts_of_a_session(tmp_path: Path, store: flue_py.Store) -> None:
+    seen = (await imported(store, filled(tmp_path)))["s"]
+    session = await store.find_session("s")
+    info = session.info
+    (day,) = (await store.usage(group_by=("day",), tz="UTC")).rows
     assert str(day.group["day"]) == "2026-09-21"  # not the day of the import
     assert (info.auto_title, info.cwd, info.created_us) == ("Counting", str(tmp_path / "shop"), AT * 1_000_000)
     assert (info.spent, info.spent_tokens) == (Decimal("0.25"), 0)
@@ -151,36 +150,34 @@ async def test_a_session_grows_an_answer_waits_and_a_cost_is_paid_once(tmp_path:
         assert await imported(store, project) == seen
 
 
-async def test_the_context_begins_at_the_summary_that_the_session_names(tmp_path: Path) -> None:
+async def test_the_context_begins_at_the_summary_that_the_session_names(tmp_path: Path, store: flue_py.Store) -> None:
     project = filled(tmp_path)
-    async with flue_py.open(":memory:") as store:
-        before = (await imported(store, project))["s"]
-        project.say("k0", "assistant", text("half"), finish("error"), summary=1)
-        project.say("k1", "assistant", text("They counted."), finish(), summary=1)
-        project.run("UPDATE sessions SET summary_message_id = 'k1'")
-        project.say("u2", "user", text("Go on."), finish("stop"))
-        seen = (await imported(store, project))["s"]
-        assert [message_text(message) for message in seen.context] == ["[Context Summary]\n\nThey counted.", "Go on."]
-        assert before.entries.items() <= seen.entries.items()
-        kinds = [entry.kind for entry in await (await store.find_session("s")).get_active_path()]
-        assert kinds[-3:] == ["crush.summary", "compaction", "message"]
+    before = (await imported(store, project))["s"]
+    project.say("k0", "assistant", text("half"), finish("error"), summary=1)
+    project.say("k1", "assistant", text("They counted."), finish(), summary=1)
+    project.run("UPDATE sessions SET summary_message_id = 'k1'")
+    project.say("u2", "user", text("Go on."), finish("stop"))
+    seen = (await imported(store, project))["s"]
+    assert [message_text(message) for message in seen.context] == ["[Context Summary]\n\nThey counted.", "Go on."]
+    assert before.entries.items() <= seen.entries.items()
+    kinds = [entry.kind for entry in await (await store.find_session("s")).get_active_path()]
+    assert kinds[-3:] == ["crush.summary", "compaction", "message"]
 
 
-async def test_sub_agents_are_tasks_whose_cost_the_session_above_has(tmp_path: Path) -> None:
+async def test_sub_agents_are_tasks_whose_cost_the_session_above_has(tmp_path: Path, store: flue_py.Store) -> None:
     project = filled(tmp_path)
     project.session("a1$$c1", "New Agent Session", parent="s")
     project.session("title-s", "Generate a title", parent="s")
     project.say("x1", "user", text("Count."), finish("stop"), session="a1$$c1")
     project.spend(0.1, "a1$$c1")
-    async with flue_py.open(":memory:") as store:
-        await imported(store, project)
-        (link,) = await (await store.find_session("s")).tasks.links()
-        assert (link.child_id, (await store.find_session("s")).info.spent) == ("a1$$c1", Decimal("0.25"))
-        task = (await store.find_session("a1$$c1")).info
-        assert (task.auto_title, task.spent) == (None, 0)
+    await imported(store, project)
+    (link,) = await (await store.find_session("s")).tasks.links()
+    assert (link.child_id, (await store.find_session("s")).info.spent) == ("a1$$c1", Decimal("0.25"))
+    task = (await store.find_session("a1$$c1")).info
+    assert (task.auto_title, task.spent) == (None, 0)
 
 
-async def test_prompts_are_read_as_they_are_sent(tmp_path: Path) -> None:
+async def test_prompts_are_read_as_they_are_sent(tmp_path: Path, store: flue_py.Store) -> None:
     project = Project(tmp_path)
     project.session("s", "Untitled Session")
     files = [
@@ -190,9 +187,8 @@ async def test_prompts_are_read_as_they_are_sent(tmp_path: Path) -> None:
     project.say("u1", "user", text("Look:"), *files, finish("stop"))
     project.say("u2", "user", ("shell_command", {"command": "ls", "output": "a", "exit_code": 0}), finish("stop"))
     project.say("a1", "assistant", finish("canceled"))
-    async with flue_py.open(":memory:") as store:
-        seen = (await imported(store, project))["s"]
-        assert (await store.find_session("s")).info.auto_title is None
+    seen = (await imported(store, project))["s"]
+    assert (await store.find_session("s")).info.auto_title is None
     first, second = seen.context
     assert first["content"][0]["text"].endswith("<file path='a.txt'>\n\nhi\n</file>\n")
     assert first["content"][1] == {"type": "image", "data": "QUJD", "mimeType": "image/png"}
@@ -211,14 +207,13 @@ async def test_messages_of_a_session_without_a_row_and_commands_without_an_end_a
     assert texts == ["$ ls\na", "One file."]
 
 
-async def test_rows_that_are_damaged_cost_themselves_only(tmp_path: Path) -> None:
+async def test_rows_that_are_damaged_cost_themselves_only(tmp_path: Path, store: flue_py.Store) -> None:
     project = filled(tmp_path)
     project.run("UPDATE messages SET parts = '[' WHERE id = 't1'", "UPDATE messages SET parts = '7' WHERE id = 'u1'")
     project.session("")
-    async with flue_py.open(":memory:") as store:
-        report = await import_file(store, project.file)
-        assert len(report.skipped) == 3
-        assert [message["role"] for message in (await all_seen(store))["s"].context] == ["assistant", "assistant"]
+    report = await import_file(store, project.file)
+    assert len(report.skipped) == 3
+    assert [message["role"] for message in (await all_seen(store))["s"].context] == ["assistant", "assistant"]
 
 
 @inputs(("table", "is_one"), [("", True), ("messages", False), ("files", False)])

@@ -127,17 +127,16 @@ def texts(context: list[Any]) -> list[str]:
     ]
 
 
-async def test_messages_calls_results_and_facts_of_the_chat(tmp_path: Path) -> None:
+async def test_messages_calls_results_and_facts_of_the_chat(tmp_path: Path, store: flue_py.Store) -> None:
     chat = Chat(tmp_path, lastUsedModel="m")
     tokens = wire(5, wire(1, 28_484) + wire(2, 200_000))
     chat.save(TALK, tokens, wire(9, b"file:///home/dev/my%20demo"))
     (chat.file.parent / "meta.json").write_text(json.dumps({"title": "Counting files", "createdAtMs": 5}))
-    async with flue_py.open(":memory:") as store:
-        seen = await imported(store, chat.file)
-        info = (await store.find_session(CHAT)).info
-        assert (info.title, info.auto_title, info.cwd) == (None, "Counting files", "/home/dev/my demo")
-        assert (info.spent_tokens, info.created_us) == (0, 1_785_695_807_732_000)
-        assert info.metadata["imported"]["tokens"] == [28_484, 200_000]  # type: ignore[index, call-overload]
+    seen = await imported(store, chat.file)
+    info = (await store.find_session(CHAT)).info
+    assert (info.title, info.auto_title, info.cwd) == (None, "Counting files", "/home/dev/my demo")
+    assert (info.spent_tokens, info.created_us) == (0, 1_785_695_807_732_000)
+    assert info.metadata["imported"]["tokens"] == [28_484, 200_000]  # type: ignore[index, call-overload]
     assert [message["role"] for message in seen.context] == [
         "system", "user", "user", "assistant", "toolResult", "toolResult", "assistant",
     ]  # fmt: skip
@@ -209,16 +208,15 @@ async def test_a_list_without_its_summary_is_the_context_and_archives_stand_besi
         assert texts(seen.context)[1:] == [f"[Context Summary]\n\n{SUMMARY['content']}", "And now?", "Still two."]
 
 
-async def test_the_chat_of_a_subagent_is_a_task(tmp_path: Path) -> None:
+async def test_the_chat_of_a_subagent_is_a_task(tmp_path: Path, store: flue_py.Store) -> None:
     chat = Chat(tmp_path, title="Count")
     child = Chat(tmp_path, "child-1", subagentInfo={"parentAgentId": CHAT, "toolCallId": "c1", "typeName": "explore"})
-    async with flue_py.open(":memory:") as store:
-        await import_file(store, child.save([SYSTEM, *MORE]))
-        await imported(store, chat.save(TALK))
-        (link,) = await (await store.find_session(CHAT)).tasks.links()
-        assert (link.child_id, link.task_id) == ("child-1", "child-1")
-        assert (await store.find_session(CHAT)).info.auto_title == "Count"
-        assert (await store.find_session("child-1")).info.auto_title is None
+    await import_file(store, child.save([SYSTEM, *MORE]))
+    await imported(store, chat.save(TALK))
+    (link,) = await (await store.find_session(CHAT)).tasks.links()
+    assert (link.child_id, link.task_id) == ("child-1", "child-1")
+    assert (await store.find_session(CHAT)).info.auto_title == "Count"
+    assert (await store.find_session("child-1")).info.auto_title is None
 
 
 @inputs(

@@ -49,16 +49,15 @@ def read(*rows: Any) -> tuple[SessionPart, ParseReport]:
     return part, reader.report()
 
 
-async def test_rows_are_messages_and_the_sums_are_one_call_that_grows(tmp_path: Path) -> None:
-    async with flue_py.open(":memory:") as store:
-        for sums, tokens in ((SUMS, 182), (SUMS | {"outputTokens": 30, "inputTokens": 130}, 222)):
-            (tmp_path / "s-1.settings.json").write_text(settings(**sums))
-            await import_lines(store, tmp_path, as_lines(TALK), "s-1.jsonl")
-            seen = (await all_seen(store))["s-1"]
-            assert seen.spent_tokens == tokens
-        again = await import_file(store, tmp_path / "s-1.jsonl")
-        info = (await store.find_session("s-1")).info
-        assert (await store.verify()).problems == []
+async def test_rows_are_messages_and_the_sums_are_one_call_that_grows(tmp_path: Path, store: flue_py.Store) -> None:
+    for sums, tokens in ((SUMS, 182), (SUMS | {"outputTokens": 30, "inputTokens": 130}, 222)):
+        (tmp_path / "s-1.settings.json").write_text(settings(**sums))
+        await import_lines(store, tmp_path, as_lines(TALK), "s-1.jsonl")
+        seen = (await all_seen(store))["s-1"]
+        assert seen.spent_tokens == tokens
+    again = await import_file(store, tmp_path / "s-1.jsonl")
+    info = (await store.find_session("s-1")).info
+    assert (await store.verify()).problems == []
     assert (again.added, again.changed) == (0, False)
     assert [message["role"] for message in seen.context] == [
         "user", "assistant", "toolResult", "toolResult", "assistant",

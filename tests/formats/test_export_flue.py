@@ -126,16 +126,15 @@ async def test_a_newer_document_goes_out_as_it_is_and_what_was_set_here_stays(tm
         assert there == {"mine": [1], "mood": "set here", "size": 3}
 
 
-async def test_a_session_that_went_on_here_keeps_its_metadata(tmp_path: Path) -> None:
+async def test_a_session_that_went_on_here_keeps_its_metadata(tmp_path: Path, store: flue_py.Store) -> None:
     more = row("message", "e", "c", message={"role": "user", "content": "go on"})
     newer = {**DOCUMENT, "metadata": {}, "leafId": "e", "entries": [*DOCUMENT["entries"], more]}  # type: ignore[misc]
-    async with flue_py.open(":memory:") as store:
-        await import_document(store, tmp_path, DOCUMENT)
-        session = existing(await store.get_session("talk"))
-        await session.append_message({"role": "user", "content": "here"})
-        await import_document(store, tmp_path, newer)
-        await session.refresh()
-        assert session.metadata["mood"] == "calm"
+    await import_document(store, tmp_path, DOCUMENT)
+    session = existing(await store.get_session("talk"))
+    await session.append_message({"role": "user", "content": "here"})
+    await import_document(store, tmp_path, newer)
+    await session.refresh()
+    assert session.metadata["mood"] == "calm"
 
 
 async def import_document(store: flue_py.Store, folder: Path, document: dict[str, Any]) -> bool:

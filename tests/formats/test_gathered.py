@@ -100,20 +100,19 @@ async def test_a_message_that_is_not_complete_is_taken_with_finish_and_then_repl
 
 
 async def test_a_database_is_read_again_when_its_log_alone_has_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: flue_py.Store
 ) -> None:
     monkeypatch.setattr(imports, "_SETTLED_NS", -(10**18))
     path = tmp_path / "o.db"
-    async with flue_py.open(":memory:") as store:
-        with made(path) as writer:
-            before = path.stat()
-            assert [await files(store, path) for _ in range(2)] == [True, False]
-            writer.execute("UPDATE session SET title = 'Other'")
-            writer.commit()
-            assert [await files(store, path) for _ in range(2)] == [True, False]
-            assert path.stat() == before
-        # The program has ended, and put its log into the database.
+    with made(path) as writer:
+        before = path.stat()
         assert [await files(store, path) for _ in range(2)] == [True, False]
+        writer.execute("UPDATE session SET title = 'Other'")
+        writer.commit()
+        assert [await files(store, path) for _ in range(2)] == [True, False]
+        assert path.stat() == before
+    # The program has ended, and put its log into the database.
+    assert [await files(store, path) for _ in range(2)] == [True, False]
 
 
 @pytest.mark.parametrize(

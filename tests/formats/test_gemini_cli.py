@@ -99,47 +99,45 @@ def parts_sent(contents: list[Any]) -> list[tuple[str, ...]]:
     return [key[:2] for key in parts]
 
 
-async def test_the_context_is_what_the_program_sent_in_each_request(tmp_path: Path) -> None:
+async def test_the_context_is_what_the_program_sent_in_each_request(tmp_path: Path, store: flue_py.Store) -> None:
     folder = unpack(REAL, tmp_path)
-    async with flue_py.open(":memory:") as store:
-        for file in folder.rglob("chats/**/*.jsonl"):
-            report = await import_file(store, file)
-            assert report.skipped == report.repaired == ()
-        contexts = []
-        for info in (await store.list_sessions(limit=10)).sessions:
-            session = await store.find_session(info.id)
-            asking = [entry.id for entry in await session.get_tree() if entry.role in ("user", "toolResult")]
-            requests = [await session.request("gemini", leaf=entry_id, settings={}) for entry_id in asking]
-            contexts += [parts_sent(request.messages) for request in requests]
+    for file in folder.rglob("chats/**/*.jsonl"):
+        report = await import_file(store, file)
+        assert report.skipped == report.repaired == ()
+    contexts = []
+    for info in (await store.list_sessions(limit=10)).sessions:
+        session = await store.find_session(info.id)
+        asking = [entry.id for entry in await session.get_tree() if entry.role in ("user", "toolResult")]
+        requests = [await session.request("gemini", leaf=entry_id, settings={}) for entry_id in asking]
+        contexts += [parts_sent(request.messages) for request in requests]
     sent = [parts_sent(contents) for contents in json.loads((folder / "sent.json").read_bytes())]
     assert len(sent) == 16
     assert [number for number, parts in enumerate(sent) if parts not in contexts] == []
 
 
-async def test_real_sessions_have_the_bill_of_ccusage_and_their_tree(tmp_path: Path) -> None:
+async def test_real_sessions_have_the_bill_of_ccusage_and_their_tree(tmp_path: Path, store: flue_py.Store) -> None:
     folder = unpack(REAL, tmp_path)
-    async with flue_py.open(":memory:") as store:
-        for file in sorted(folder.rglob("chats/**/*.jsonl"), reverse=True):
-            await import_file(store, file)
-        infos = (await store.list_sessions(limit=10)).sessions
-        spent = {info.id[:8]: info.spent_tokens for info in infos}
-        # By ccusage 20.0.26, which counts the 1608 tokens of the fork's first answer twice.
-        assert spent == {
-            "9da2295a": 5758, "c48d062f": 3216 - 1608, "30e81a32": 2532, "7e1af812": 2130, "9383640a": 7366,
-        }  # fmt: skip
-        assert {info.cwd for info in infos} == {"/tmp/gemini-made/work"}
-        titles = {info.id[:8]: info.auto_title for info in infos if info.auto_title}
-        assert titles == {"30e81a32": "Two files were read; they have AAA and BBB."}
-        caller = await store.find_session(next(info.id for info in infos if info.id.startswith("30e81a32")))
-        (link,) = await caller.tasks.links()
-        (call,) = (
-            entry for entry in await caller.get_tree() if "invoke_agent" in entry.payload and entry.role == "assistant"
-        )
-        assert (link.child_id[:8], link.entry_id) == ("7e1af812", call.id)
-        rewound = await store.find_session(next(info.id for info in infos if info.id.startswith("9383640a")))
-        kinds = Counter(entry.kind for entry in await rewound.get_tree())
-        assert (kinds["compaction"], kinds["exclusion"], kinds["message"]) == (1, 2, 16)
-        assert (await store.verify()).problems == []
+    for file in sorted(folder.rglob("chats/**/*.jsonl"), reverse=True):
+        await import_file(store, file)
+    infos = (await store.list_sessions(limit=10)).sessions
+    spent = {info.id[:8]: info.spent_tokens for info in infos}
+    # By ccusage 20.0.26, which counts the 1608 tokens of the fork's first answer twice.
+    assert spent == {
+        "9da2295a": 5758, "c48d062f": 3216 - 1608, "30e81a32": 2532, "7e1af812": 2130, "9383640a": 7366,
+    }  # fmt: skip
+    assert {info.cwd for info in infos} == {"/tmp/gemini-made/work"}
+    titles = {info.id[:8]: info.auto_title for info in infos if info.auto_title}
+    assert titles == {"30e81a32": "Two files were read; they have AAA and BBB."}
+    caller = await store.find_session(next(info.id for info in infos if info.id.startswith("30e81a32")))
+    (link,) = await caller.tasks.links()
+    (call,) = (
+        entry for entry in await caller.get_tree() if "invoke_agent" in entry.payload and entry.role == "assistant"
+    )
+    assert (link.child_id[:8], link.entry_id) == ("7e1af812", call.id)
+    rewound = await store.find_session(next(info.id for info in infos if info.id.startswith("9383640a")))
+    kinds = Counter(entry.kind for entry in await rewound.get_tree())
+    assert (kinds["compaction"], kinds["exclusion"], kinds["message"]) == (1, 2, 16)
+    assert (await store.verify()).problems == []
 
 
 @inputs("name", ["9da2295a", "9383640a", "30e81a32"])
@@ -196,16 +194,15 @@ async def test_a_resumed_session_goes_on_where_it_was_and_no_call_is_paid_twice(
     assert report.repaired == ()
 
 
-async def test_a_file_that_grows_row_by_row_ends_like_the_whole_one(tmp_path: Path) -> None:
+async def test_a_file_that_grows_row_by_row_ends_like_the_whole_one(tmp_path: Path, store: flue_py.Store) -> None:
     lines = as_lines([*TALK, *RESUMED])
     whole, _ = await seen_at_once(tmp_path, lines)
-    async with flue_py.open(":memory:") as store:
-        for end in range(1, len(lines) + 1):
-            await import_lines(store, tmp_path, lines[:end])
-        again = await import_lines(store, tmp_path, lines)
-        assert (again.added, again.changed) == (0, False)
-        seen = (await all_seen(store))["s-1"]
-        assert (await store.verify()).problems == []
+    for end in range(1, len(lines) + 1):
+        await import_lines(store, tmp_path, lines[:end])
+    again = await import_lines(store, tmp_path, lines)
+    assert (again.added, again.changed) == (0, False)
+    seen = (await all_seen(store))["s-1"]
+    assert (await store.verify()).problems == []
     assert (seen.context, seen.leaf, seen.usage) == (whole["s-1"].context, whole["s-1"].leaf, whole["s-1"].usage)
     assert seen.spent_tokens == whole["s-1"].spent_tokens
 
@@ -249,20 +246,19 @@ async def test_a_summary_stands_for_all_before_it_but_the_session_context(tmp_pa
     ]
 
 
-async def test_the_leaf_goes_back_with_a_list_that_adds_nothing(tmp_path: Path) -> None:
+async def test_the_leaf_goes_back_with_a_list_that_adds_nothing(tmp_path: Path, store: flue_py.Store) -> None:
     rows = [HEADER, said("u1", "x"), answer("a1", "y"), said("u2", "Please fail.")]
     failed = {"$set": {"messages": [rows[1], plain(rows[2], [{"text": "y"}])]}}
-    async with flue_py.open(":memory:") as store:
-        for end in range(1, 6):
-            await import_lines(store, tmp_path, as_lines([*rows, failed][:end]))
-        seen = (await all_seen(store))["s-1"]
-        assert spoken(seen.context) == [("user", "x"), ("assistant", "y")]
-        await import_lines(store, tmp_path, as_lines([*rows, failed, said("u3", "z")]))
-        assert spoken((await all_seen(store))["s-1"].context)[2:] == [("user", "z")]
-        # A leaf that was moved here stays.
-        await (await store.find_session("s-1")).move_leaf("u1")
-        await import_lines(store, tmp_path, as_lines([*rows, failed, said("u3", "z"), {"$rewindTo": "u3"}]))
-        assert (await all_seen(store))["s-1"].leaf == "u1"
+    for end in range(1, 6):
+        await import_lines(store, tmp_path, as_lines([*rows, failed][:end]))
+    seen = (await all_seen(store))["s-1"]
+    assert spoken(seen.context) == [("user", "x"), ("assistant", "y")]
+    await import_lines(store, tmp_path, as_lines([*rows, failed, said("u3", "z")]))
+    assert spoken((await all_seen(store))["s-1"].context)[2:] == [("user", "z")]
+    # A leaf that was moved here stays.
+    await (await store.find_session("s-1")).move_leaf("u1")
+    await import_lines(store, tmp_path, as_lines([*rows, failed, said("u3", "z"), {"$rewindTo": "u3"}]))
+    assert (await all_seen(store))["s-1"].leaf == "u1"
 
 
 def test_a_summary_that_a_later_one_keeps_is_a_message() -> None:
@@ -311,17 +307,15 @@ async def test_a_session_context_made_anew_takes_the_place_of_the_old_one(tmp_pa
     assert len(everything["s-1"].entries) == 8
 
 
-async def test_a_file_in_which_nothing_is_said_makes_no_session(tmp_path: Path) -> None:
-    async with flue_py.open(":memory:") as store:
-        report = await import_lines(store, tmp_path, as_lines([HEADER, {"$set": {"messages": [NOW]}}]))
-        assert (report.sessions, report.rows) == ((), 2)
+async def test_a_file_in_which_nothing_is_said_makes_no_session(tmp_path: Path, store: flue_py.Store) -> None:
+    report = await import_lines(store, tmp_path, as_lines([HEADER, {"$set": {"messages": [NOW]}}]))
+    assert (report.sessions, report.rows) == ((), 2)
 
 
-async def test_rows_that_a_session_begins_with_are_paid_in_the_first_one(tmp_path: Path) -> None:
-    async with flue_py.open(":memory:") as store:
-        await import_lines(store, tmp_path, as_lines(TALK))
-        await import_lines(store, tmp_path, as_lines([HEADER | {"sessionId": "s-2"}, *TALK[1:], answer("a7", "x")]))
-        spent = [(await store.find_session(name)).info.spent_tokens for name in ("s-1", "s-2")]
+async def test_rows_that_a_session_begins_with_are_paid_in_the_first_one(tmp_path: Path, store: flue_py.Store) -> None:
+    await import_lines(store, tmp_path, as_lines(TALK))
+    await import_lines(store, tmp_path, as_lines([HEADER | {"sessionId": "s-2"}, *TALK[1:], answer("a7", "x")]))
+    spent = [(await store.find_session(name)).info.spent_tokens for name in ("s-1", "s-2")]
     assert spent == [250, 125]
 
 
@@ -353,19 +347,18 @@ def test_a_result_that_was_masked_is_what_a_list_says() -> None:
     assert (entry.role, '"-"' in entry.payload) == ("toolResult", True)
 
 
-async def test_the_older_document_gives_the_same_messages(tmp_path: Path) -> None:
+async def test_the_older_document_gives_the_same_messages(tmp_path: Path, store: flue_py.Store) -> None:
     messages = [row for row in TALK[1:] if "id" in row and row is not FIRST]
     old = HEADER | {"messages": messages, "summary": "About a"}
     ours, _ = await seen_at_once(tmp_path, as_lines(TALK))
     everything, report = await seen_at_once(tmp_path, [document(old)], "session-1.json")
     assert everything["s-1"].context == ours["s-1"].context
     assert everything["s-1"].entries.keys() == ours["s-1"].entries.keys()
-    async with flue_py.open(":memory:") as store:
-        await import_lines(store, tmp_path, [document(HEADER | {"messages": messages[:1]})], "session-1.json")
-        await import_lines(store, tmp_path, [document(old)], "session-1.json")
-        assert (await all_seen(store))["s-1"].context == ours["s-1"].context
-        report = await import_lines(store, tmp_path, as_lines(TALK))
-        assert report.added == 0
+    await import_lines(store, tmp_path, [document(HEADER | {"messages": messages[:1]})], "session-1.json")
+    await import_lines(store, tmp_path, [document(old)], "session-1.json")
+    assert (await all_seen(store))["s-1"].context == ours["s-1"].context
+    report = await import_lines(store, tmp_path, as_lines(TALK))
+    assert report.added == 0
 
 
 async def test_a_sub_agent_is_a_task_of_the_session_whose_folder_it_lies_in(tmp_path: Path) -> None:
@@ -377,11 +370,10 @@ async def test_a_sub_agent_is_a_task_of_the_session_whose_folder_it_lies_in(tmp_
     assert [link.child_id for link in links] == ["k-1"]
 
 
-async def test_the_summary_is_the_title_that_a_program_made(tmp_path: Path) -> None:
-    async with flue_py.open(":memory:") as store:
-        await import_lines(store, tmp_path, as_lines(TALK))
-        await import_lines(store, tmp_path, as_lines([*TALK, {"$set": {"summary": "About a"}}, said("u2", "x")]))
-        assert (await store.find_session("s-1")).info.auto_title == "About a"
+async def test_the_summary_is_the_title_that_a_program_made(tmp_path: Path, store: flue_py.Store) -> None:
+    await import_lines(store, tmp_path, as_lines(TALK))
+    await import_lines(store, tmp_path, as_lines([*TALK, {"$set": {"summary": "About a"}}, said("u2", "x")]))
+    assert (await store.find_session("s-1")).info.auto_title == "About a"
 
 
 def test_damage_is_named_by_its_line() -> None:
@@ -405,20 +397,19 @@ SAVED = [
 ]
 
 
-async def test_a_saved_chat_is_a_session_of_its_own_that_costs_nothing(tmp_path: Path) -> None:
+async def test_a_saved_chat_is_a_session_of_its_own_that_costs_nothing(tmp_path: Path, store: flue_py.Store) -> None:
     folder = unpack(REAL, tmp_path)
     (file,) = folder.rglob("checkpoint-*.json")
     history = json.loads(file.read_bytes())["history"]
-    async with flue_py.open(":memory:") as store:
-        report = await import_file(store, file)
-        assert (report.format, report.skipped, report.repaired) == ("gemini-cli", (), ())
-        assert report.left_out == {"repeats a result": 2}
-        session = await store.find_session(report.session_id)
-        assert (session.title, session.info.cwd, session.info.spent_tokens) == ("saved", "/tmp/gemini-made/work", 0)
-        request = await session.request("gemini", settings={})
-        history[2]["parts"] = history[2]["parts"][:2]
-        assert parts_sent(request.messages) == [*parts_sent(history), ("user", "(continue)")]
-        assert (await import_file(store, file)).added == 0
+    report = await import_file(store, file)
+    assert (report.format, report.skipped, report.repaired) == ("gemini-cli", (), ())
+    assert report.left_out == {"repeats a result": 2}
+    session = await store.find_session(report.session_id)
+    assert (session.title, session.info.cwd, session.info.spent_tokens) == ("saved", "/tmp/gemini-made/work", 0)
+    request = await session.request("gemini", settings={})
+    history[2]["parts"] = history[2]["parts"][:2]
+    assert parts_sent(request.messages) == [*parts_sent(history), ("user", "(continue)")]
+    assert (await import_file(store, file)).added == 0
 
 
 async def test_a_tag_that_is_saved_again_goes_on_and_keeps_what_was_taken_back(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ async def test_a_file_of_older_versions_is_the_session_that_the_database_has(mad
 
 
 async def test_a_file_that_the_database_has_gone_on_from_takes_nothing_back(
-    made: dict[str, Path], tmp_path: Path
+    made: dict[str, Path], tmp_path: Path, store: flue_py.Store
 ) -> None:
     file = tmp_path / "sessions.db"
     file.write_bytes(made["read"].read_bytes())
@@ -147,9 +147,8 @@ async def test_a_file_that_the_database_has_gone_on_from_takes_nothing_back(
     names = "message_id, session_id, role, content_json, created_timestamp"
     with closing(sqlite3.connect(file, isolation_level=None)) as database:
         database.execute(f"INSERT INTO messages ({names}) VALUES (?, ?, ?, ?, ?)", row)
-    async with flue_py.open(":memory:") as store:
-        await imported(store, file)
-        seen = await imported(store, made["read"].parent.parent / f"{OLD}.jsonl")
+    await imported(store, file)
+    seen = await imported(store, made["read"].parent.parent / f"{OLD}.jsonl")
     assert in_short(seen["200615"].context)[-1] == ("user", "More?")
 
 

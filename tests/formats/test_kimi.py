@@ -170,12 +170,11 @@ async def test_a_file_that_grows_row_by_row_ends_like_the_whole_one(made: Made, 
         await check_growth(tmp_path / name, made.file(name).read_bytes().splitlines(keepends=True), PLACE)
 
 
-async def test_an_answer_that_was_taken_before_it_was_over_is_replaced(tmp_path: Path) -> None:
+async def test_an_answer_that_was_taken_before_it_was_over_is_replaced(tmp_path: Path, store: flue_py.Store) -> None:
     lines = as_lines(TALK)
-    async with flue_py.open(":memory:") as store:
-        for end in range(2, len(lines) + 1):
-            await import_lines(store, tmp_path, lines[:end], PLACE, finish=True)
-        seen = (await all_seen(store))["session_1"]
+    for end in range(2, len(lines) + 1):
+        await import_lines(store, tmp_path, lines[:end], PLACE, finish=True)
+    seen = (await all_seen(store))["session_1"]
     assert [_text(message) for message in seen.context] == ["One.", "First.", "Two.", "Second."]
     assert seen.spent_tokens == 36
 

@@ -65,22 +65,21 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path)
 
 
-async def test_a_list_is_a_session_with_the_tokens_of_its_steps(folder: Folder) -> None:
+async def test_a_list_is_a_session_with_the_tokens_of_its_steps(folder: Folder, store: flue_py.Store) -> None:
     events = [step(1_790_000_000.5, "m1"), begin(1_790_000_009, "What is in a?"), of_agent(step(2e9, "m2"))]
     events += [of_agent(begin(1_790_000_011, "Look.")), of_agent(step(2e9, "m3"), agent_id="a1")]
     folder.write("wire.jsonl", [{"type": "metadata", "protocol_version": "1.9"}, *events])
     folder.write("state.json", [{"custom_title": "Shop", "title_generated": False}])
     file = folder.write("context.jsonl", TALK)
     folder.write("subagents/a1/context.jsonl", TALK[2:3])
-    async with flue_py.open(":memory:") as store:
-        report = await import_file(store, file)
-        await import_file(store, folder.path / "subagents/a1/context.jsonl")
-        await import_file(store, folder.write("context_sub_1.jsonl", [{"role": "user", "content": "Look."}]))
-        agent = (await store.find_session("session-1:context_sub_1")).info
-        seen = await all_seen(store)
-        info = (await store.find_session("session-1")).info
-        assert (await store.verify()).problems == []
-        links = await (await store.find_session("session-1")).tasks.links()
+    report = await import_file(store, file)
+    await import_file(store, folder.path / "subagents/a1/context.jsonl")
+    await import_file(store, folder.write("context_sub_1.jsonl", [{"role": "user", "content": "Look."}]))
+    agent = (await store.find_session("session-1:context_sub_1")).info
+    seen = await all_seen(store)
+    info = (await store.find_session("session-1")).info
+    assert (await store.verify()).problems == []
+    links = await (await store.find_session("session-1")).tasks.links()
     assert spoken(seen["session-1"].context) == [
         ("user", "What is in a?"), ("assistant", ""), ("toolResult", "AAA"), ("assistant", "AAA."),
     ]  # fmt: skip
@@ -130,12 +129,11 @@ async def test_lists_that_were_begun_anew_are_branches_and_growing_ends_the_same
     assert grown.spent_tokens == whole.spent_tokens == 200
 
 
-async def test_a_fork_repeats_steps_that_are_paid_once(tmp_path: Path, folder: Folder) -> None:
-    async with flue_py.open(":memory:") as store:
-        for place, count in ((folder, 1), (Folder(tmp_path / "x", "session-2"), 2)):
-            place.write("wire.jsonl", [step(float(number), f"m{number}") for number in range(1, count + 1)])
-            await import_file(store, place.write("context.jsonl", TALK))
-        spent = {name: each.spent_tokens for name, each in (await all_seen(store)).items()}
+async def test_a_fork_repeats_steps_that_are_paid_once(tmp_path: Path, folder: Folder, store: flue_py.Store) -> None:
+    for place, count in ((folder, 1), (Folder(tmp_path / "x", "session-2"), 2)):
+        place.write("wire.jsonl", [step(float(number), f"m{number}") for number in range(1, count + 1)])
+        await import_file(store, place.write("context.jsonl", TALK))
+    spent = {name: each.spent_tokens for name, each in (await all_seen(store)).items()}
     assert spent == {"session-1": 100, "session-2": 100}
 
 

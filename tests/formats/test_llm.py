@@ -79,10 +79,9 @@ async def imported(store: Store, file: Path) -> dict[str, Seen]:
     return await all_seen(store)
 
 
-async def test_the_contexts_are_the_messages_that_were_sent(made: Made) -> None:
-    async with flue_py.open(":memory:") as store:
-        seen = await imported(store, made.folder / "logs.db")
-        infos = {info.id: info for info in (await store.list_sessions(limit=100)).sessions}
+async def test_the_contexts_are_the_messages_that_were_sent(made: Made, store: flue_py.Store) -> None:
+    seen = await imported(store, made.folder / "logs.db")
+    infos = {info.id: info for info in (await store.list_sessions(limit=100)).sessions}
     assert len(seen) == 10
     for words in (
         "Two before.", "And then before?", "Look before.", "Two.", "And then?", "Look.", "A piped picture.",
@@ -101,10 +100,9 @@ async def test_the_contexts_are_the_messages_that_were_sent(made: Made) -> None:
     assert (fork.spent_tokens, len(seen[fork.id].context)) == (0, 5)
 
 
-async def test_a_conversation_goes_on_after_the_update(made: Made, tmp_path: Path) -> None:
-    async with flue_py.open(":memory:") as store:
-        before = by_words(await imported(store, made.copied(tmp_path, "older.db")), "A piped picture before.")
-        after = by_words(await imported(store, made.copied(tmp_path)), "Go on since.")
+async def test_a_conversation_goes_on_after_the_update(made: Made, tmp_path: Path, store: flue_py.Store) -> None:
+    before = by_words(await imported(store, made.copied(tmp_path, "older.db")), "A piped picture before.")
+    after = by_words(await imported(store, made.copied(tmp_path)), "Go on since.")
     assert before.entries.items() <= after.entries.items()
     # llm 0.36 sends the message again without its picture: a branch below the same system message.
     assert len(after.entries) == len(before.entries) + 4

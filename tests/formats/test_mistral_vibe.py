@@ -68,10 +68,9 @@ async def test_each_state_gives_the_messages_that_were_sent_and_the_tokens_so_fa
     assert "username" not in str(info.metadata)
 
 
-async def test_thoughts_calls_and_results_are_parts_and_messages(made: Path) -> None:
-    async with flue_py.open(":memory:") as store:
-        await import_file(store, next((made / "states/0").glob("*/CURRENT")))
-        (seen,) = (await all_seen(store)).values()
+async def test_thoughts_calls_and_results_are_parts_and_messages(made: Path, store: flue_py.Store) -> None:
+    await import_file(store, next((made / "states/0").glob("*/CURRENT")))
+    (seen,) = (await all_seen(store)).values()
     assert [part["type"] for part in seen.context[1]["content"]] == ["thinking", "text", "toolCall", "toolCall"]
     assert seen.context[1]["content"][2]["arguments"] == {"path": "a.txt"}
     assert [message.get("toolName") for message in seen.context] == [None, None, "read_file", "bash", None]
@@ -94,7 +93,7 @@ def test_the_file_that_names_the_generation_is_the_session(head: bytes, is_one: 
 
 
 async def test_chunks_that_are_damaged_missing_or_elsewhere_cost_their_messages_only(
-    made: Path, tmp_path: Path
+    made: Path, tmp_path: Path, store: flue_py.Store
 ) -> None:
     current = put(made / "states/1", tmp_path / "store")
     *_, last = sorted(current.parent.glob("generations/*/manifest.json"))
@@ -103,13 +102,12 @@ async def test_chunks_that_are_damaged_missing_or_elsewhere_cost_their_messages_
     last.write_text(json.dumps({"checkpoint": {"chunks": [name, "0" * 64, "../../../meta", 7, {}]}}))
     (current.parent / f"chunks/{name}.json").write_text('[{"message"')
     (current.parent / "meta.json").write_text("[")
-    async with flue_py.open(":memory:") as store:
-        report = await import_file(store, current)
-        assert len(report.skipped) == 1
-        current.write_text(
-            '{"store_format": "mistral.vibe.unified-session-store/v1", "session_id": 7, "generation": "../x"}'
-        )
-        await raises(UnreadableFile, import_file(store, current), match=r"it has no id; nothing was imported$")
+    report = await import_file(store, current)
+    assert len(report.skipped) == 1
+    current.write_text(
+        '{"store_format": "mistral.vibe.unified-session-store/v1", "session_id": 7, "generation": "../x"}'
+    )
+    await raises(UnreadableFile, import_file(store, current), match=r"it has no id; nothing was imported$")
     assert beside_mistral_vibe(Path("/CURRENT")) == {}
 
 

@@ -85,43 +85,42 @@ async def paid(store: Store) -> tuple[Any, ...]:
 # The database of the program
 
 
-async def test_sessions_of_the_program_as_it_showed_them(made: Path) -> None:
-    async with flue_py.open(":memory:") as store:
-        sessions = await imported(store, made / "opencode.db")
-        (first, fork, parent, compacted, odd, undone, task) = sessions.values()
-        assert [facts[2] or facts[3] for facts in sessions.values()] == [
-            "Named by hand",
-            "Fruit notes (fork #1)",
-            "Delegation",
-            "Fruit notes",
-            "Fruit notes",
-            "Fruit notes",
-            "Count fruit (@general subagent)",
-        ]
-        assert first[3] == "Fruit notes"
-        assert task[5] == list(sessions)[2]
-        assert parent[5] is None
-        assert first[4] == "/tmp/opencode/home/work"
-        kinds = [sorted(kind for _, _, kind, _ in facts[0] if kind != "message") for facts in sessions.values()]
-        assert kinds == [[], [], [], ["compaction", "opencode.user"], ["opencode.failed"] * 2, [], []]
-        assert len(first[0]) == 11
-        assert len(fork[0]) == 9
-        assert len(compacted[0]) == 11
-        assert len(odd[0]) == 10
-        # The revert is open: the conversation is where it went back to.
-        assert len(undone[0]) == 4
-        assert next(body for name, _, _, body in undone[0] if name == undone[1]).count("Answer 2.") == 1
-        with closing(sqlite3.connect(made / "opencode.db")) as database:
-            rows = database.execute("SELECT data FROM event WHERE type = 'message.updated.1'").fetchall()
-        answers = {info["id"]: info for (data,) in rows if (info := json.loads(data)["info"])["role"] == "assistant"}
-        unique = {(info["time"]["created"], info["tokens"]["input"]): info for info in answers.values()}
-        tokens = [info["tokens"] for info in unique.values()]
-        assert await paid(store) == (
-            19,
-            sum(counts.get("total", 0) for counts in tokens),
-            sum(round(info["cost"] * 10**12) for info in unique.values()),
-            0,
-        )
+async def test_sessions_of_the_program_as_it_showed_them(made: Path, store: flue_py.Store) -> None:
+    sessions = await imported(store, made / "opencode.db")
+    (first, fork, parent, compacted, odd, undone, task) = sessions.values()
+    assert [facts[2] or facts[3] for facts in sessions.values()] == [
+        "Named by hand",
+        "Fruit notes (fork #1)",
+        "Delegation",
+        "Fruit notes",
+        "Fruit notes",
+        "Fruit notes",
+        "Count fruit (@general subagent)",
+    ]
+    assert first[3] == "Fruit notes"
+    assert task[5] == list(sessions)[2]
+    assert parent[5] is None
+    assert first[4] == "/tmp/opencode/home/work"
+    kinds = [sorted(kind for _, _, kind, _ in facts[0] if kind != "message") for facts in sessions.values()]
+    assert kinds == [[], [], [], ["compaction", "opencode.user"], ["opencode.failed"] * 2, [], []]
+    assert len(first[0]) == 11
+    assert len(fork[0]) == 9
+    assert len(compacted[0]) == 11
+    assert len(odd[0]) == 10
+    # The revert is open: the conversation is where it went back to.
+    assert len(undone[0]) == 4
+    assert next(body for name, _, _, body in undone[0] if name == undone[1]).count("Answer 2.") == 1
+    with closing(sqlite3.connect(made / "opencode.db")) as database:
+        rows = database.execute("SELECT data FROM event WHERE type = 'message.updated.1'").fetchall()
+    answers = {info["id"]: info for (data,) in rows if (info := json.loads(data)["info"])["role"] == "assistant"}
+    unique = {(info["time"]["created"], info["tokens"]["input"]): info for info in answers.values()}
+    tokens = [info["tokens"] for info in unique.values()]
+    assert await paid(store) == (
+        19,
+        sum(counts.get("total", 0) for counts in tokens),
+        sum(round(info["cost"] * 10**12) for info in unique.values()),
+        0,
+    )
 
 
 async def test_the_context_before_each_answer_is_the_request_that_the_program_sent(made: Path) -> None:
@@ -432,16 +431,15 @@ def test_files_of_older_versions_are_read_with_the_same_rules(tmp_path: Path) ->
     anyio.run(run)
 
 
-async def test_a_database_without_sessions_is_refused(tmp_path: Path) -> None:
+async def test_a_database_without_sessions_is_refused(tmp_path: Path, store: flue_py.Store) -> None:
     with closing(sqlite3.connect(tmp_path / "o.db")) as database:
         for table in ("session (id, time_created)", "message (id)", "part (id)"):
             database.execute(f"CREATE TABLE {table}")
-    async with flue_py.open(":memory:") as store:
-        await raises(UnreadableFile, flue_py.import_file(store, tmp_path / "o.db"), match="holds no session")
+    await raises(UnreadableFile, flue_py.import_file(store, tmp_path / "o.db"), match="holds no session")
 
 
 async def test_of_a_database_that_changed_only_the_sessions_that_changed_are_read(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: flue_py.Store
 ) -> None:
     path = tmp_path / "opencode.db"
     path.write_bytes((made / "opencode.db").read_bytes())
@@ -451,23 +449,22 @@ async def test_of_a_database_that_changed_only_the_sessions_that_changed_are_rea
             assert database.execute(statement).rowcount == 1
 
     one = "(SELECT id FROM session ORDER BY id LIMIT 1)"
-    async with flue_py.open(":memory:") as store:
-        every = (await flue_py.import_file(store, path)).rows
-        assert (await flue_py.import_file(store, path)).rows == 0
-        change(f"UPDATE session SET title = 'Another' WHERE id = {one}")
-        rows = [(await flue_py.import_file(store, path)).rows]
-        change(f"DELETE FROM part WHERE rowid = (SELECT max(rowid) FROM part WHERE session_id = {one})")
-        rows += [(await flue_py.import_file(store, path)).rows]
-        assert 0 < rows[1] < rows[0] < every / 2
-        # Its last answer has no end any more: it may be written still.
-        assert (await flue_py.import_file(store, path)).rows == rows[1]
-        assert (await flue_py.import_file(store, path, finish=True)).rows == rows[1]
-        assert (await flue_py.import_file(store, path)).rows == 0
-        monkeypatch.setattr(flue_py, "__version__", "0.0")
-        report = await flue_py.import_file(store, path)
-        assert report.rows > every / 2, "another version may read more"
-        await store.delete_session_tree(first := report.sessions[0].session_id)
-        assert await store.get_session(first) is None
-        report = await flue_py.import_file(store, path, again=True)
-        assert (report.created, 0 < report.rows < every / 2) == (True, True)
-        assert len(report.sessions) == 7
+    every = (await flue_py.import_file(store, path)).rows
+    assert (await flue_py.import_file(store, path)).rows == 0
+    change(f"UPDATE session SET title = 'Another' WHERE id = {one}")
+    rows = [(await flue_py.import_file(store, path)).rows]
+    change(f"DELETE FROM part WHERE rowid = (SELECT max(rowid) FROM part WHERE session_id = {one})")
+    rows += [(await flue_py.import_file(store, path)).rows]
+    assert 0 < rows[1] < rows[0] < every / 2
+    # Its last answer has no end any more: it may be written still.
+    assert (await flue_py.import_file(store, path)).rows == rows[1]
+    assert (await flue_py.import_file(store, path, finish=True)).rows == rows[1]
+    assert (await flue_py.import_file(store, path)).rows == 0
+    monkeypatch.setattr(flue_py, "__version__", "0.0")
+    report = await flue_py.import_file(store, path)
+    assert report.rows > every / 2, "another version may read more"
+    await store.delete_session_tree(first := report.sessions[0].session_id)
+    assert await store.get_session(first) is None
+    report = await flue_py.import_file(store, path, again=True)
+    assert (report.created, 0 < report.rows < every / 2) == (True, True)
+    assert len(report.sessions) == 7

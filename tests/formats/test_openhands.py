@@ -135,15 +135,14 @@ def states(file: Path, folder: Path) -> Iterator[None]:
     yield
 
 
-async def test_the_leaf_goes_where_the_program_goes_without_an_event(tmp_path: Path) -> None:
+async def test_the_leaf_goes_where_the_program_goes_without_an_event(tmp_path: Path, store: flue_py.Store) -> None:
     place = folder_of(tmp_path, TALK)
     contexts = []
-    async with flue_py.open(":memory:") as store:
-        for state in ({}, {"leaf_event_id": "u1"}, {"head_is_empty": True}, {"leaf_event_id": "a2"}):
-            place.write_text(json.dumps({**STATE, **state}))
-            await import_file(store, place)
-            (session,) = (await all_seen(store)).values()
-            contexts.append([text for _, text in spoken(session.context)])
+    for state in ({}, {"leaf_event_id": "u1"}, {"head_is_empty": True}, {"leaf_event_id": "a2"}):
+        place.write_text(json.dumps({**STATE, **state}))
+        await import_file(store, place)
+        (session,) = (await all_seen(store)).values()
+        contexts.append([text for _, text in spoken(session.context)])
     assert contexts == [["Be brief.", "One.", "First.", "Two.", "Second."], ["Be brief.", "One."], [], contexts[0]]
 
 
@@ -320,13 +319,12 @@ def test_events_without_a_parent_follow_each_other_and_faults_are_noted() -> Non
     assert len(session.entries) == 9
 
 
-async def test_torn_and_deep_files_cost_themselves_alone(tmp_path: Path) -> None:
+async def test_torn_and_deep_files_cost_themselves_alone(tmp_path: Path, store: flue_py.Store) -> None:
     deep = b'{"id":"d","kind":"X","v":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
     evil = b'{"id":"e"},"type":"session","data":{}'
     place = folder_of(tmp_path / "c", [*TALK, b"", b'{"id":"t', deep, evil, said("u3", "End.", "a2")])
-    async with flue_py.open(":memory:") as store:
-        report = await import_file(store, place)
-        (session,) = (await all_seen(store)).values()
+    report = await import_file(store, place)
+    (session,) = (await all_seen(store)).values()
     assert [text for _, text in spoken(session.context)][-1] == "End."
     assert [note.line for note in report.skipped] == [7, 8, 9]
 

@@ -179,38 +179,36 @@ async def test_a_database_that_grows_is_caught_up_with_where_its_leaf_is(tmp_pat
     assert form.fingerprints_of(made.path).keys() == {HEADER["id"]}
 
 
-async def test_a_leaf_that_is_before_the_first_entry_is_none(tmp_path: Path) -> None:
+async def test_a_leaf_that_is_before_the_first_entry_is_none(tmp_path: Path, store: flue_py.Store) -> None:
     made = filled(tmp_path / "s.sqlite", talk())
     made.move(HEADER["id"], None)
-    async with flue_py.open(":memory:") as store:
-        await flue_py.import_file(store, made.path)
-        assert (await seen(store, HEADER["id"])).leaf is None
+    await flue_py.import_file(store, made.path)
+    assert (await seen(store, HEADER["id"])).leaf is None
 
 
-async def test_names_and_labels_follow_the_tables_of_facts(tmp_path: Path) -> None:
+async def test_names_and_labels_follow_the_tables_of_facts(tmp_path: Path, store: flue_py.Store) -> None:
     made, session_id = filled(tmp_path / "s.sqlite", talk()), HEADER["id"]
     made.fact(session_id, "name", None, "First name")
     made.fact(session_id, "label", "u2", "here")
-    async with flue_py.open(":memory:") as store:
-        await flue_py.import_file(store, made.path)
-        session = await store.find_session(session_id)
-        assert (session.title, await session.marks.labels(), session.leaf_id) == ("First name", {"u2": "here"}, "a2")
-        # As an import that died might have left them.
-        odd: dict[str, object] = {"title": "Ours", "labels": {"u1": 5}}
-        await session.set_metadata({"imported": {**session.metadata["imported"], "names": odd}}, merge=True)
-        made.fact(session_id, "label", "u2", None)
-        made.fact(session_id, "label", "u1", "start")
-        await flue_py.import_file(store, made.path)
-        session = await store.find_session(session_id)
-        assert (session.title, await session.marks.labels(), session.leaf_id) == ("Ours", {"u1": "start"}, "a2")
-        made.fact(session_id, "name", None, "Second name")
-        made.entry(session_id, said("u3", "a2"))
-        report = await flue_py.import_file(store, made.path)
-        session = await store.find_session(session_id)
-        assert (session.title, session.leaf_id, report.repaired) == ("Second name", "u3", ())
+    await flue_py.import_file(store, made.path)
+    session = await store.find_session(session_id)
+    assert (session.title, await session.marks.labels(), session.leaf_id) == ("First name", {"u2": "here"}, "a2")
+    # As an import that died might have left them.
+    odd: dict[str, object] = {"title": "Ours", "labels": {"u1": 5}}
+    await session.set_metadata({"imported": {**session.metadata["imported"], "names": odd}}, merge=True)
+    made.fact(session_id, "label", "u2", None)
+    made.fact(session_id, "label", "u1", "start")
+    await flue_py.import_file(store, made.path)
+    session = await store.find_session(session_id)
+    assert (session.title, await session.marks.labels(), session.leaf_id) == ("Ours", {"u1": "start"}, "a2")
+    made.fact(session_id, "name", None, "Second name")
+    made.entry(session_id, said("u3", "a2"))
+    report = await flue_py.import_file(store, made.path)
+    session = await store.find_session(session_id)
+    assert (session.title, session.leaf_id, report.repaired) == ("Second name", "u3", ())
 
 
-async def test_each_call_is_paid_once_whichever_table_has_its_usage(tmp_path: Path) -> None:
+async def test_each_call_is_paid_once_whichever_table_has_its_usage(tmp_path: Path, store: flue_py.Store) -> None:
     made, session_id = filled(tmp_path / "s.sqlite", talk()), HEADER["id"]
     made.record(session_id, "r1", cause="assistant", entryId="a1", usage=USAGE)
     made.record(session_id, "r2", cause="assistant", entryId="failed", attempt=1, usage=USAGE)
@@ -218,16 +216,15 @@ async def test_each_call_is_paid_once_whichever_table_has_its_usage(tmp_path: Pa
     made.session(fork, parent=session_id, metadata=json.dumps({"profile": "writer"}))
     for each in talk()[:2]:
         made.entry("fork", each)
-    async with flue_py.open(":memory:") as store:
-        report = await flue_py.import_file(store, made.path)
-        sessions = await all_seen(store)
-        assert (report.skipped, report.repaired, dict(report.unknown_kinds)) == ((), (), {})
-        assert [(name, each.leaf, each.spent_tokens) for name, each in sorted(sessions.items())] == [
-            (session_id, "a2", 45),
-            ("fork", "a1", 0),
-        ]
-        header = (await store.find_session("fork")).info.metadata["imported"]["header"]
-        assert (header["parentSessionId"], header["metadata"]) == (session_id, {"profile": "writer"})
+    report = await flue_py.import_file(store, made.path)
+    sessions = await all_seen(store)
+    assert (report.skipped, report.repaired, dict(report.unknown_kinds)) == ((), (), {})
+    assert [(name, each.leaf, each.spent_tokens) for name, each in sorted(sessions.items())] == [
+        (session_id, "a2", 45),
+        ("fork", "a1", 0),
+    ]
+    header = (await store.find_session("fork")).info.metadata["imported"]["header"]
+    assert (header["parentSessionId"], header["metadata"]) == (session_id, {"profile": "writer"})
 
 
 @inputs("kept", [0, 1, 3, 4])
@@ -257,13 +254,12 @@ async def test_a_compaction_shows_its_tail(tmp_path: Path, kept: int) -> None:
         assert "by now" in json.dumps(context[0])
 
 
-async def test_a_tail_of_other_messages_is_kept_and_noted(tmp_path: Path) -> None:
+async def test_a_tail_of_other_messages_is_kept_and_noted(tmp_path: Path, store: flue_py.Store) -> None:
     tail = [{"role": "user", "content": "never said", "timestamp": 1}]
     rows = [*talk(), row("compaction", "k1", "a2", summary="so far", retainedTail=tail, tokensBefore=9)]
-    async with flue_py.open(":memory:") as store:
-        report = await flue_py.import_file(store, filled(tmp_path / "s.sqlite", rows).path)
-        assert len((await seen(store, HEADER["id"])).context) == 1
-        assert "names no first kept entry" in str(report.repaired[0])
+    report = await flue_py.import_file(store, filled(tmp_path / "s.sqlite", rows).path)
+    assert len((await seen(store, HEADER["id"])).context) == 1
+    assert "names no first kept entry" in str(report.repaired[0])
 
 
 @inputs(("version", "tokens"), [("0.84.4", (885, 470, 0)), ("0.87.1", (1005, 0))])
@@ -354,7 +350,7 @@ async def test_records_and_values_of_unknown_kinds_are_kept_outside_the_context(
         assert not (await import_lines(store, tmp_path, as_lines(lines))).changed
 
 
-async def test_the_call_of_an_entry_that_is_still_to_come_waits(tmp_path: Path) -> None:
+async def test_the_call_of_an_entry_that_is_still_to_come_waits(tmp_path: Path, store: flue_py.Store) -> None:
     record = {"kind": "record", "type": "usage", "seq": 1, "id": "c1", "lane": "main", "timestamp": 1, "usage": USAGE}
     lines: list[Any] = [
         {"kind": "header", "version": 4, "id": "s", "cwd": "/w", "createdAt": 1},
@@ -362,14 +358,13 @@ async def test_the_call_of_an_entry_that_is_still_to_come_waits(tmp_path: Path) 
         {"kind": "entry", "lane": "main", "seq": 2, "timestamp": 2, "id": "k1", "parentId": None, "type": "compaction"},
     ]
     lines[2] |= {"summary": "so far", "retainedTail": [], "tokensBefore": 9, "usage": USAGE}
-    async with flue_py.open(":memory:") as store:
-        report = await import_lines(store, tmp_path, as_lines(lines[:2]))
-        assert report.held_back == 1
-        await import_lines(store, tmp_path, as_lines(lines))
-        assert (await seen(store, "s")).spent_tokens == 15
-        lines.append({**record, "seq": 3, "id": "c2", "entryId": "failed", "cause": "assistant"})
-        await import_lines(store, tmp_path, as_lines(lines), finish=True)
-        assert (await seen(store, "s")).spent_tokens == 30
+    report = await import_lines(store, tmp_path, as_lines(lines[:2]))
+    assert report.held_back == 1
+    await import_lines(store, tmp_path, as_lines(lines))
+    assert (await seen(store, "s")).spent_tokens == 15
+    lines.append({**record, "seq": 3, "id": "c2", "entryId": "failed", "cause": "assistant"})
+    await import_lines(store, tmp_path, as_lines(lines), finish=True)
+    assert (await seen(store, "s")).spent_tokens == 30
 
 
 HOSTILE = ("", "null", "[]", "7", '{"message": 7}', "{" * 9000, '{"id": "other", "type": "session"}', None, b"\xff")

@@ -80,11 +80,10 @@ async def imported(store: Store, paths: list[Path]) -> dict[str, Any]:
 # the program's own files
 
 
-async def test_contexts_are_the_messages_that_the_program_sent_next(home: Path) -> None:
+async def test_contexts_are_the_messages_that_the_program_sent_next(home: Path, store: flue_py.Store) -> None:
     """Each last answer was asked for with the messages before it, but for reminders that are stored nowhere."""
     requests = json.loads((home / "sent.json").read_bytes())
-    async with flue_py.open(":memory:") as store:
-        sessions = await imported(store, files_of(home))
+    sessions = await imported(store, files_of(home))
     asked = []
     del sessions[GEMINI]  # asked in another form
     for name, seen in sessions.items():
@@ -150,11 +149,10 @@ def _id_of(home: Path, sign: bytes) -> str:
     return next(path.stem for path in files_of(home) if sign in path.read_bytes())
 
 
-async def test_sub_agents_are_tasks_below_the_answers_that_called_them(home: Path) -> None:
-    async with flue_py.open(":memory:") as store:
-        sessions = await imported(store, files_of(home))
-        above = {name: await (await store.find_session(name)).tasks.links() for name in (MAIN, f"{MAIN}:{AGENT}")}
-        info = (await store.find_session(f"{MAIN}:{NESTED}")).info
+async def test_sub_agents_are_tasks_below_the_answers_that_called_them(home: Path, store: flue_py.Store) -> None:
+    sessions = await imported(store, files_of(home))
+    above = {name: await (await store.find_session(name)).tasks.links() for name in (MAIN, f"{MAIN}:{AGENT}")}
+    info = (await store.find_session(f"{MAIN}:{NESTED}")).info
     tasks = {name: [(link.child_id, link.task_id) for link in links] for name, links in above.items()}
     assert tasks == {
         MAIN: [(f"{MAIN}:{agent}", agent) for agent in (AGENT, BESIDE)],
@@ -165,9 +163,8 @@ async def test_sub_agents_are_tasks_below_the_answers_that_called_them(home: Pat
     assert (spoken(context)[0], context[-1]["model"]) == (("user", "LOOK at a.txt"), "made-up")
 
 
-async def test_a_rewind_leaves_a_branch_and_the_name_is_that_of_a_person(home: Path) -> None:
-    async with flue_py.open(":memory:") as store:
-        seen = (await imported(store, files_of(home)))[_id_of(home, b'"subtype":"rewind"')]
+async def test_a_rewind_leaves_a_branch_and_the_name_is_that_of_a_person(home: Path, store: flue_py.Store) -> None:
+    seen = (await imported(store, files_of(home)))[_id_of(home, b'"subtype":"rewind"')]
     assert spoken(seen.context)[2:] == [("user", "another second"), ("assistant", "Answer 4.")]
     assert [entry for entry in seen.entries.values() if '"second"' in entry[4]]
     assert seen.title == "Two words"
