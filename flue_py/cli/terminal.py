@@ -90,10 +90,9 @@ class _Terminal:
         if not sys.stdin.isatty():
             return ""
         try:
-            answer: str = await PromptSession[str]().prompt_async(question)
+            return str(await PromptSession[str]().prompt_async(question))
         except (KeyboardInterrupt, EOFError):
             return ""
-        return answer
 
     async def read(self, repl: Repl) -> str | None:
         """Return the next line; None at the end."""

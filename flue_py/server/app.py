@@ -12,7 +12,7 @@ from functools import cache, partial
 from hashlib import sha256
 from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeAlias, cast
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 import anyio
 import msgspec
@@ -132,15 +132,8 @@ def problem(path: str, status: int, code: str, detail: str, remedy: str, **more:
         param = named and (named[1] or named[2]).removesuffix("[...]")
         fields = {"message": f"{detail.removesuffix('.')}. {remedy}", "type": kind, "param": param}
         return Response(msgspec.json.encode({"error": {**fields, "code": code}}), status, headers, "application/json")
-    document = {
-        "type": "about:blank",
-        "title": code,
-        "status": status,
-        "detail": detail,
-        "code": code,
-        "remedy": remedy,
-        **more,
-    }
+    names = {"type": "about:blank", "title": code, "code": code, "remedy": remedy}
+    document: dict[str, object] = {**names, "status": status, "detail": detail, **more}
     return Response(msgspec.json.encode(document), status, headers, "application/problem+json")
 
 
@@ -150,7 +143,11 @@ async def _problem_of(error: FlueError, call: Call, path: str) -> Response:
     if isinstance(error, (errors.LeafConflict, errors.RevisionConflict)):
         session = await call.store.get_session(call.session_id)
         if session is not None:
-            more = {"leafId": session.leaf_id, "revision": session.revision, "etag": etag_of(session.info)}
+            more = {
+                "leafId": session.leaf_id,
+                "revision": session.revision,
+                "etag": await etag_of(call.store, session.info),
+            }
     detail = str(error)
     if status >= 500 and call.store.scope is not None:
         # It may name files of the server, which are no business of a tenant.
@@ -184,12 +181,15 @@ async def _failed(request: Request, error: Exception) -> Response:
 # A request: its parameters, its body, its revision.
 
 
-def _expected_revision(header: str | None) -> int | None:
+async def _expected_revision(call: Call, header: str | None) -> int | None:
+    """Return the revision of an ETag. Raises `RevisionConflict` for one of an earlier session of this id."""
     if header is None or header.strip() == "*":
         return None
-    parts = header.strip().strip('"').split("-")
+    parts = header.strip().removeprefix("W/").strip('"').split("-")
     if len(parts) != 3 or not parts[1].isascii() or not parts[1].isdigit() or len(parts[1]) > 18:
         raise InvalidArgument("If-Match: this is no ETag of a session; send the one that GET returned")
+    if call.session_id and parts[0] != str((session := await call.session()).info.session_key):
+        raise errors.RevisionConflict(session.id, int(parts[1]), session.revision)
     return int(parts[1])
 
 
@@ -262,19 +262,20 @@ async def _work(route: Route, limits: ServerLimits, call: Call, request: Request
     etag = None
     if route.method == "GET":
         if route.has_etag:
-            etag = etag_of((await call.session()).info)
-            if etag in [tag.strip() for tag in request.headers.get("if-none-match", "").split(",")]:
+            etag = await etag_of(call.store, (await call.session()).info)
+            # A proxy that compresses makes it a weak one.
+            if etag in [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]:
                 return Response(status_code=304, headers={"ETag": etag})
     else:
-        call = msgspec.structs.replace(call, expected_revision=_expected_revision(request.headers.get("if-match")))
+        revision = await _expected_revision(call, request.headers.get("if-match"))
+        call = msgspec.structs.replace(call, expected_revision=revision)
     if call.key == "":
         raise InvalidArgument("Idempotency-Key: it is empty; send a text of your own, or leave it out")
     query = _query_of(request, route)
     body = None if route.body is None else await _body_of(request, route.body, limits.body_bytes)
     answer = await route.work(call, query, body)
-    return Response(
-        msgspec.json.encode(answer), route.status, {} if etag is None else {"ETag": etag}, "application/json"
-    )
+    headers = {} if etag is None else {"ETag": etag}
+    return Response(msgspec.json.encode(answer), route.status, headers, "application/json")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -491,25 +492,20 @@ class _Guard:
         headers = Request(scope).headers
         host = headers.get("host", "")
         origin = headers.get("origin")
-        if self._is_ours(host) and (origin is None or _host_of(origin) == host):
+        is_ours = (_parts_of(f"//{host}").hostname or "").lower() in self._hosts
+        if is_ours and (origin is None or _parts_of(origin).netloc == host):
             await self._app(scope, receive, send)
             return
         text, remedy = "This host or origin is not served.", "Call the server by its name (--allow-host)."
         refusal = problem(scope["path"], 403, "OtherHost", text, remedy)
         await refusal(scope, receive, send)
 
-    def _is_ours(self, host: str) -> bool:
-        try:
-            return (urlsplit(f"//{host}").hostname or "").lower() in self._hosts
-        except ValueError:
-            return False
 
-
-def _host_of(origin: str) -> str:
+def _parts_of(url: str) -> SplitResult:
     try:
-        return urlsplit(origin).netloc
+        return urlsplit(url)
     except ValueError:
-        return ""
+        return urlsplit("")
 
 
 def make_app(

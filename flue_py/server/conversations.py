@@ -162,7 +162,7 @@ def _checked_ids(items: Sequence[JsonObject]) -> list[str]:
 
 async def _append(call: Call, session: Session, items: Sequence[JsonObject]) -> list[JsonObject]:
     """Append items, and return them as the API has them. Raises `InvalidArgument` for an id that is there already."""
-    options: LandingOptions = {"idempotency_key": call.key}
+    options: LandingOptions = {"expected_revision": call.expected_revision, "idempotency_key": call.key}
     ids = _checked_ids(items)
     if ids and await first_landed(call.store.backend, session.id, call.key) is None:
         there = _items_in(await session.build_context_entries())
@@ -251,7 +251,7 @@ async def update_conversation(call: Call, _: Nothing, body: ConversationBody) ->
     """Replace the metadata of a conversation, once for an idempotency key; others of the session stay."""
     session = await call.session()
     async with call.store.atomic(idempotency_key=call.key) as batch:
-        batch.set_metadata(session, {METADATA: {**(body.metadata or {})}}, merge=True)
+        batch.set_metadata(session, {METADATA: {**(body.metadata or {})}}, merge=True, **call.seen())
     await session.refresh()
     return _conversation(session)
 
@@ -259,7 +259,7 @@ async def update_conversation(call: Call, _: Nothing, body: ConversationBody) ->
 async def delete_conversation(call: Call, _: Nothing, __: None) -> JsonObject:
     """Delete the session of a conversation and its tasks."""
     session = await call.session()
-    await call.store.delete_session_tree(session)
+    await call.store.delete_session_tree(session, **call.seen())
     return {"id": session.id, "object": "conversation.deleted", "deleted": True}
 
 
@@ -307,7 +307,8 @@ async def delete_item(call: Call, _: Nothing, __: None) -> JsonObject:
             f"item {shown(item.id)}: it is a part of the entry {item.source.entry_id}; leave that out (flue-py exclude)"
         )
     async with call.store.atomic() as batch:
-        batch.append_entries(session, [NewEntry.exclusion(item.source.entry_id, why="deleted by a client")])
+        left_out = NewEntry.exclusion(item.source.entry_id, why="deleted by a client")
+        batch.append_entries(session, [left_out], **call.seen())
     return _conversation(session)
 
 

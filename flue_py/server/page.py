@@ -252,7 +252,7 @@ async def _session_data(call: Call, at: str | None) -> JsonObject:
     return {
         **data,
         "models": None if is_part else data["models"],
-        "etag": etag_of(info),
+        "etag": await etag_of(store, info),
         # As the stream writes it.
         "after": quote(SessionEvent("entry_added", info.id, info.created_us, info.revision).id),
         "events": [*get_args(EventType)],

@@ -23,7 +23,7 @@ from flue_py.context.settings import ContextSettings
 from flue_py.core.json import Frozen, JsonObject, JsonValue
 from flue_py.core.ledger import Dimension
 from flue_py.core.sessions import STORED, LeafChoice, OnConflict, SessionInfo, SessionKind, SessionOrder
-from flue_py.errors import IdempotencyConflict, InvalidArgument, SessionExists, SessionNotFound, shown
+from flue_py.errors import IdempotencyConflict, InvalidArgument, RevisionConflict, SessionExists, SessionNotFound, shown
 from flue_py.render import views
 from flue_py.render.views import row_of
 from flue_py.search import How, Part
@@ -123,10 +123,15 @@ class Route(Frozen):
     has_etag: bool = False
 
 
-def etag_of(info: SessionInfo) -> str:
-    """Return the ETag of a session: its number in the store, its revision, and what it has spent."""
-    spent = crc32(repr((info.spent_tokens, info.spent_picodollars, info.unpriced_calls, info.unknown_calls)).encode())
-    return f'"{info.session_key}-{info.revision}-{spent:08x}"'
+async def etag_of(store: Store, info: SessionInfo) -> str:
+    """Return the ETag of a session: its number in the store, its revision, and a digest of what else an answer shows.
+
+    That is what it has spent, its name, which may be of its source, and the epoch: entries of a source may be redacted.
+    Two point reads, three for a fork without a title.
+    """
+    spent = (info.spent_tokens, info.spent_picodollars, info.unpriced_calls, info.unknown_calls)
+    digest = crc32(repr((spent, await store.backend.read_epoch(), await names_in(store, [info]))).encode())
+    return f'"{info.session_key}-{info.revision}-{digest:08x}"'
 
 
 def _leaf(leaf: str | None) -> LeafChoice:
@@ -487,6 +492,8 @@ async def set_budget(call: Call, _: Nothing, body: BudgetBody) -> JsonObject:
     except InvalidOperation:
         raise InvalidArgument(f"cost: {shown(body.cost)} is no amount of dollars; write 1.50") from None
     session = await call.session()
+    if call.expected_revision not in (None, session.revision):
+        raise RevisionConflict(session.id, call.expected_revision, session.revision)
     budget = await call.store.set_budget(
         session, tasks=body.tasks, tokens=body.tokens, cost=cost, period=body.period, tz="UTC" if body.period else None
     )

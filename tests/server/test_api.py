@@ -89,6 +89,33 @@ def test_a_poll_and_a_conflict_say_what_is_there_now(server: Server) -> None:
         assert problem(lost) == (409, "LeafConflict")
         assert (lost.json()["leafId"], lost.json()["revision"]) == (first.json()["leafId"], 2)
         assert len(client.get(f"{path}/entries").json()["entries"]) == 2
+        # Each change of a session honours the ETag; a proxy may have made it a weak one.
+        conversation = path.replace("sessions", "conversations")
+        item = f"{conversation}/items/msg_{first.json()['leafId']}"
+        calls: list[tuple[str, str, Any]] = [
+            ("POST", f"{conversation}/items", {"items": [{"role": "user", "content": "x"}]}),
+            ("POST", conversation, {"metadata": {}}), ("PUT", f"{path}/budget", {"tokens": 1}),
+            ("DELETE", item, None), ("DELETE", conversation, None),
+        ]  # fmt: skip
+        for tag in (etag, late.json()["etag"].replace('"', '"9', 1)):
+            for method, route, body in calls:
+                assert client.request(method, route, json=body, headers={"If-Match": tag}).status_code == 412, route
+        weak = {"If-None-Match": f"W/{late.json()['etag']}"}
+        assert client.get(path, headers=weak).status_code == 304
+
+
+async def test_an_etag_of_a_fork_changes_with_what_its_source_has_of_it() -> None:
+    async with flue_py.open(":memory:") as store:
+        session = await store.create_session(title="Old")
+        secret = (await session.append_message({"role": "user", "content": "secret"})).entry_id
+        path = f"/v1/sessions/{(await session.fork()).id}"
+        transport = httpx.ASGITransport(make_app(store))
+        changes = {path: lambda: session.set_title("New"), f"{path}/context": lambda: session.redact(secret, why="x")}
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            for route, change in changes.items():
+                etag = (await client.get(path)).headers["etag"]
+                await change()
+                assert (await client.get(route, headers={"If-None-Match": etag})).status_code == 200, route
 
 
 def test_a_retry_is_done_once_and_a_key_has_one_content(server: Server) -> None:
