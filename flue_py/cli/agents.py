@@ -125,7 +125,7 @@ def _check(options: SimpleNamespace) -> None:
 @click.option("--resume", metavar="[ID]", is_flag=False, flag_value="", help="Go on with a run; without ID choose one.")
 @click.option("--hitl", is_flag=True, help="Ask a person after every turn.")
 @click.option("--ci", is_flag=True, help="Exit code 2 if a contract does not hold at the end.")
-@click.option("--work-dir", metavar="FOLDER", help="Where the agents work (default: here).")
+@click.option("--work-dir", metavar="FOLDER", help="Where the agents work (default: here, or as before).")
 @click.option("--output", metavar="FILE", help="Write a transcript, as Markdown.")
 def run(
     place: Place,
@@ -158,6 +158,7 @@ def run(
     if find_spec("pydantic_ai") is None:
         raise MissingExtra("agents", "flue-py run")
     folder = Path(absolute(work_dir or "."))
+    cli.refuse(not folder.is_dir(), f"--work-dir: there is no folder {str(folder)!r}")
     if resume is not None and config is not None and task is None and not _is_config(config):
         config, task = None, config
     settings = None if config is None else _config(config)
@@ -183,10 +184,17 @@ def run(
                 if text is not None:
                     async with journal.leased(store, session):
                         await runs.say(session, text)
-            return await _run(store, session, chosen, place, SimpleNamespace(**options))
+            works_in = folder if work_dir is not None else _folder_of(session)
+            return await _run(store, session, chosen, place, SimpleNamespace(folder=works_in, **options))
 
-    options = {"folder": folder, "as_json": as_json, "hitl": hitl, "ci": ci, "output": output}
+    options = {"as_json": as_json, "hitl": hitl, "ci": ci, "output": output}
     return asyncio.run(work())
+
+
+def _folder_of(session: Session) -> Path:
+    """Return where a run began; here, if that is not there."""
+    folder = Path(session.info.cwd or ".")
+    return folder if folder.is_dir() else Path(absolute("."))
 
 
 def _is_config(text: str) -> bool:
