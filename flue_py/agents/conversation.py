@@ -210,8 +210,9 @@ class Conversation:
     async def save(self) -> str:
         """Return the active path as Markdown: the words, without tool calls and results."""
         path, saved = await self.session.get_active_path(), self.clock().astimezone(UTC)
-        unchecked = handle.is_unchecked(self.session)
-        return saved_transcript(path, model=await self.model(), saved=saved, unchecked=unchecked)
+        return saved_transcript(
+            path, model=await self.model(), saved=saved, unchecked=handle.is_unchecked(self.session)
+        )
 
     async def snapshot(self) -> JsonObject:
         """Return the full state as JSON: the session's row, every entry of its tree, labels, task links."""
@@ -527,20 +528,12 @@ async def _retry(conversation: Conversation, argument: str) -> Reply | str:
     return Reply(printable(f"> {retried.text}"), resend=retried.message)
 
 
-async def _undo(conversation: Conversation, argument: str) -> str:
+async def _step(conversation: Conversation, argument: str, *, undoes: bool) -> str:
     await conversation.session.refresh()
-    moved = await undo_last(conversation.session, by=BY)
-    return "There is nothing to undo." if moved is None else await _where(conversation, "Undone")
-
-
-async def _redo(conversation: Conversation, argument: str) -> str:
-    await conversation.session.refresh()
-    moved = await redo_last(conversation.session, by=BY)
-    return "There is nothing to do again." if moved is None else await _where(conversation, "Done again")
-
-
-async def _where(conversation: Conversation, done: str) -> str:
-    return f"{done}: there are {counted(len(await conversation.session.turns()), 'turn')}."
+    if await (undo_last if undoes else redo_last)(conversation.session, by=BY) is None:
+        return f"There is nothing to {'undo' if undoes else 'do again'}."
+    turns = counted(len(await conversation.session.turns()), "turn")
+    return f"{'Undone' if undoes else 'Done again'}: there are {turns}."
 
 
 async def _compact(conversation: Conversation, argument: str) -> str:
@@ -634,8 +627,8 @@ COMMANDS = {
     "retry": Command(_retry, "/retry", "Take the last message back, and send it again."),
     "compact": Command(_compact, "/compact [FOCUS]", "Replace the beginning by a summary, which attends to FOCUS."),
     "memory": Command(_memory, "/memory [rm NAME]", "List what is remembered here; with rm, forget one of it."),
-    "undo": Command(_undo, "/undo", "Undo the last change."),
-    "redo": Command(_redo, "/redo", "Do again what was undone last."),
+    "undo": Command(partial(_step, undoes=True), "/undo", "Undo the last change."),
+    "redo": Command(partial(_step, undoes=False), "/redo", "Do again what was undone last."),
     "save": Command(_save, "/save [FILE]", "Write what was said as Markdown."),
     "snapshot": Command(_snapshot, "/snapshot", "Write the full state as JSON into the folder for temporary files."),
     "delete": Command(_delete, "/delete ID|all", "Delete a conversation, or all that are completed."),

@@ -943,6 +943,7 @@ class CompactionGuard:
     async def _compact_now(
         self, seen: SessionFacts, decision: Decision, settings: CompactionSettings, window: int | None
     ) -> GuardAnswer:
+        beside: Beside = {"system": self.system, "tools": self.tools or ()}
         try:
             result = await self.session.compact(
                 self.summarizer,
@@ -952,9 +953,7 @@ class CompactionGuard:
                 window=window,
                 system=self.system,
                 tools=self.tools,
-                aligned=await self._sending.is_whole(
-                    self.session, decision.agent, system=self.system, tools=self.tools or ()
-                ),
+                aligned=await self._sending.is_whole(self.session, decision.agent, **beside),
                 before_compaction=self._hook_for(decision),
             )
         except (SummaryFailed, ModelError) as error:
@@ -980,11 +979,8 @@ class CompactionGuard:
         cause = f"{error}" if error.__cause__ is None else f"{error} ({error.__cause__})"
         left = await self._finish(seen.cycle, GuardState.with_failure, f"failed: {cause}; {decision.reason}")
         if left.state.failures == self.triggers.max_failures:
-            await self._note(
-                seen,
-                lambda now: now.with_told("breaker"),
-                f"{left.state.failures} compactions failed in a row: no more until one on demand succeeds",
-            )
+            why = f"{left.state.failures} compactions failed in a row: no more until one on demand succeeds"
+            await self._note(seen, lambda now: now.with_told("breaker"), why)
         return GuardAnswer("failed", decision, error=error)
 
     async def _done(self, decision: Decision, result: CompactionResult) -> GuardAnswer:

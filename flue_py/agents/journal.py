@@ -7,7 +7,7 @@ began, and ends with its result, or with an entry that says why there is none.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -102,11 +102,9 @@ def _calls_in(path: Sequence[Entry]) -> dict[str, ToolCall]:
     last = max((number for number, entry in enumerate(path) if is_answer(entry.kind, entry.role)), default=-1)
     for entry in path[last + 1 :]:
         if entry.kind == TOOL_CALL:
-            try:
+            with suppress(ValidationError):
                 call = convert(entry.fields, ToolCall)
-            except ValidationError:
-                continue
-            calls[call.call_id] = call
+                calls[call.call_id] = call
         elif entry.kind == MESSAGE and entry.role == "toolResult":
             call_id = str(entry.fields.get("toolCallId"))
             if (begun := calls.get(call_id)) is not None:
@@ -167,11 +165,9 @@ class Journal:
 
     async def sent(self, request: ContextRequest | None) -> list[ModelMessage]:
         """Return a request of the session, None for all of its context, as messages of the framework. O(path)."""
-        path = await self.session.get_active_path()
-        read = self._read
-        answered = _answered(
-            read.messages_of(read.groups_of(path)) if request is None else read.messages_sent(path, request.items)
-        )
+        path, read = await self.session.get_active_path(), self._read
+        whole = read.messages_of(read.groups_of(path)) if request is None else read.messages_sent(path, request.items)
+        answered = _answered(whole)
         if answered and isinstance(last := answered[-1], ModelResponse) and last.state == "interrupted":
             # The model is asked again; what it said before it broke off stays stored.
             answered.pop()
@@ -214,6 +210,15 @@ class Journal:
             )
         return True
 
+    def has_prompt(self, prompt: str | Sequence[UserContent] | None) -> bool:
+        """Return whether the prompt of this run is stored: it comes behind the results of calls that were open."""
+        mine = [message for message in self.messages if message.run_id == self._run_id]
+        if any(isinstance(message, ModelResponse) for message in mine):
+            return True
+        parts = [part for request in mine if isinstance(request, ModelRequest) for part in request.parts]
+        contents = [part.content for part in parts if isinstance(part, UserPromptPart)]
+        return prompt in contents or not any(map(result_id, parts))
+
     def has_ended(self) -> bool:
         """Return whether the messages end with an answer that calls no tool."""
         answer = self.answer
@@ -223,9 +228,8 @@ class Journal:
 
     async def add(self, messages: Sequence[ModelMessage]) -> None:
         """Commit the messages that are not stored. O(new messages)."""
-        async with self._turn:
-            if self._unsaved or self._new_of(messages):
-                await self._finish(self._commit_new(messages))
+        if self._unsaved or self._new_of(messages):
+            await self._in_turn(lambda: self._commit_new(messages))
 
     @property
     def is_behind(self) -> bool:
@@ -242,8 +246,7 @@ class Journal:
     async def note_failure(self, error: Exception) -> None:
         """Commit why a request had no answer. No later request has that."""
         fields: JsonObject = {"error": f"{type(error).__name__}: {error}"[:MOST_CHARACTERS]}
-        async with self._turn:
-            await self._finish(self._commit([NewEntry.custom(FAILED_REQUEST, fields)]))
+        await self._in_turn(lambda: self._commit([NewEntry.custom(FAILED_REQUEST, fields)]))
 
     async def settle(self, sleep: Callable[[float], Awaitable[object]]) -> None:
         """Wait until everything is stored. Raises the error of the last try."""
@@ -255,16 +258,18 @@ class Journal:
         self._on_unsaved = None
         await self.add(())
 
+    def begin_answer(self) -> None:
+        """Forget the calls of the last answer: the next one may give its calls the same ids."""
+        self.calls, self.results = {}, {}
+
     async def begin(self, messages: Sequence[ModelMessage], call: ToolCall) -> None:
         """Commit that a call begins, with the messages that are not stored: its answer is one of them."""
-        async with self._turn:
-            await self._finish(self._commit_new(messages, NewEntry.custom(TOOL_CALL, to_builtins(call))))
+        await self._in_turn(lambda: self._commit_new(messages, NewEntry.custom(TOOL_CALL, to_builtins(call))))
         self.calls[call.call_id] = call
 
     async def end(self, call: ToolCall, parts: Sequence[ModelRequestPart] = ()) -> None:
         """Commit how a call ended: the parts of its result, or without any the row that says why."""
-        async with self._turn:
-            await self._finish(self._commit_end(call, parts))
+        await self._in_turn(lambda: self._commit_end(call, parts))
         self.calls[call.call_id] = call
 
     async def book(self, response: ModelResponse) -> Money | None:
@@ -289,12 +294,12 @@ class Journal:
     async def edit(self, paths: Sequence[str], root: str | PathLike[str] | None, *, is_over: bool = False) -> None:
         """Back up files that a tool is about to edit, or commit how they are after it."""
         files = self.session.files
-        async with self._turn:
-            await self._finish(files.after_edit(paths, root=root) if is_over else files.before_edit(paths, root=root))
+        await self._in_turn(partial(files.after_edit if is_over else files.before_edit, paths, root=root))
 
-    async def _finish(self, work: Coroutine[object, object, object]) -> None:
-        # What was committed has to be noted, also if the run is cancelled meanwhile.
-        await self._store.backend.waiting.finish(work)
+    async def _in_turn(self, work: Callable[[], Coroutine[object, object, object]]) -> None:
+        async with self._turn:
+            # What was committed has to be noted, also if the run is cancelled meanwhile.
+            await self._store.backend.waiting.finish(work())
 
     async def _commit_new(self, messages: Sequence[ModelMessage], *rows: NewEntry) -> None:
         fresh = self._new_of(messages)
@@ -353,15 +358,18 @@ class Journal:
     def _new_of(self, messages: Sequence[ModelMessage]) -> list[tuple[ModelMessage, ModelMessage]]:
         """Return the messages at the end that are not stored, each with what is missing of it. O(new messages)."""
         fresh: list[tuple[ModelMessage, ModelMessage]] = []
+        # Behind an answer that is not stored, no result is: its calls may have the ids of earlier ones.
+        last = next((message for message in reversed(messages) if isinstance(message, ModelResponse)), None)
+        results = self._round if last is None or id(last.parts) in self._stored else {}
         for message in reversed(messages):
             if isinstance(message, ModelResponse):
                 if id(message.parts) in self._stored:
                     break
+                results = self._round
                 if REPEATS or not _never_began(message):
                     fresh.append((message, message))
                 continue
-            beside = {id(content) for content in self._round.values() if content is not None}
-            parts = [part for part in message.parts if not self._is_stored(part, beside)]
+            parts = [part for part in message.parts if not self._is_stored(part, results)]
             is_mark = not message.parts and message.state == "interrupted"
             if id(message) not in self._stored and not is_mark and (parts or not message.parts):
                 fresh.append((message, replace(message, parts=parts)))
@@ -369,10 +377,10 @@ class Journal:
                 break
         return fresh[::-1]
 
-    def _is_stored(self, part: ModelRequestPart, beside: set[int]) -> bool:
-        if id(part) in self._stored or result_id(part) in self._round:
+    def _is_stored(self, part: ModelRequestPart, results: Mapping[str, object]) -> bool:
+        if id(part) in self._stored or result_id(part) in results:
             return True
-        return isinstance(part, UserPromptPart) and id(part.content) in beside
+        return isinstance(part, UserPromptPart) and any(content is part.content for content in results.values())
 
     def _note(self, message: ModelMessage) -> None:
         if isinstance(message, ModelResponse):

@@ -39,7 +39,7 @@ from pydantic_ai.messages import (
     repair_messages,
 )
 from pydantic_ai.models.wrapper import WrapperModel
-from pydantic_ai.tools import DeferredToolRequests, RunContext, ToolDefinition, ToolDenied
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, ToolDefinition, ToolDenied
 
 from flue_py.adapters.common import key_of, metadata_of
 from flue_py.adapters.pydantic_ai_messages import session_of
@@ -230,9 +230,11 @@ class Recorded(AbstractCapability[Any]):
 
     def _first(self, ctx: RunContext[Any], node: UserPromptNode[Any, Any]) -> AgentNode[Any]:
         journal = self._of_run
-        if journal.is_retry():
+        if journal.is_retry() and journal.has_prompt(node.user_prompt):
             node = replace(node, user_prompt=None)
         answer = journal.answer
+        if node.deferred_tool_results is not None:
+            node = replace(node, deferred_tool_results=self._not_used(node.deferred_tool_results))
         if node.deferred_tool_results is not None or answer is None:
             return node
         if journal.has_open_calls() and journal.is_spoken_over():
@@ -248,6 +250,19 @@ class Recorded(AbstractCapability[Any]):
             # The model is asked again; what it said before it broke off stays stored.
             ctx.messages.pop()
         return node
+
+    def _not_used(self, results: DeferredToolResults) -> DeferredToolResults | None:
+        """Return the results of calls that have none stored; None if an earlier run was given all of them."""
+        journal, answer = self._of_run, self._of_run.answer
+        ids = {*results.calls, *results.approvals}
+        used = ids & journal.results.keys()
+        if journal.is_retry() and answer is not None:
+            used |= ids - {call.tool_call_id for call in answer.tool_calls}
+        left = replace(results, calls={**results.calls}, approvals={**results.approvals})
+        for call_id in used:
+            left.calls.pop(call_id, None)
+            left.approvals.pop(call_id, None)
+        return left if left.calls or left.approvals or not used else None
 
     async def after_node_run(
         self, ctx: RunContext[Any], *, node: AgentNode[Any], result: NodeResult[Any]
@@ -270,6 +285,7 @@ class Recorded(AbstractCapability[Any]):
         """
         self._messages = ctx.messages
         await self._of_run.add(ctx.messages)
+        self._of_run.begin_answer()
         try:
             await self._requests.begin()
             return await self._answered(request_context, handler)

@@ -177,10 +177,8 @@ class Repl:
         return await self._obey(line)
 
     async def _obey(self, line: str) -> bool:
-        reply = await self._interruptible(run_command(self.conversation, line, self.commands))
+        reply = await self._interruptible(run_command(self.conversation, line, self.commands), line)
         if reply is None:
-            self._line("Interrupted.", "yellow")
-            await self._note("cancelled", line)
             return True
         if reply.text:
             self._line(reply.text)
@@ -197,9 +195,7 @@ class Repl:
         others = [session for name, session in self._spoken.items() if name != self.session.id]
         for session in (self.session, *others) if self.remembers else ():
             try:
-                if await self._interruptible(self._remember(session)) is None:
-                    self._line("Interrupted.", "yellow")
-                    await self._note("cancelled", "the memories")
+                if await self._interruptible(self._remember(session), "the memories") is None:
                     break
             except SessionNotFound:
                 continue  # deleted meanwhile
@@ -238,8 +234,8 @@ class Repl:
         if self._work is not None:
             self._work.cancel()
 
-    async def _interruptible(self, work: Coroutine[None, None, Result]) -> Result | None:
-        """Return the result of some work; None if it was interrupted. Raises its errors."""
+    async def _interruptible(self, work: Coroutine[None, None, Result], name: str) -> Result | None:
+        """Return the result of some work; None, and say so, if it was interrupted. Raises its errors."""
         self._work = task = asyncio.create_task(work)
         try:
             await asyncio.wait([task])
@@ -248,7 +244,11 @@ class Repl:
             if not task.done():
                 task.cancel()
                 await asyncio.wait([task])
-        return None if task.cancelled() else task.result()
+        if not task.cancelled():
+            return task.result()
+        self._line("\nInterrupted.", "yellow")
+        await self._note("cancelled", name)
+        return None
 
     def _line(self, text: str, style: str = "") -> None:
         self._screen.write(f"{printable(text)}\n", style)
@@ -261,9 +261,7 @@ class Repl:
         self._spoken[self.session.id] = self.session
         turns = len(await self.session.turns())
         try:
-            if await self._interruptible(self._answered(prompt)) is None:
-                self._line("\nInterrupted.", "yellow")
-                await self._note("cancelled", "the turn")
+            if await self._interruptible(self._answered(prompt), "the turn") is None:
                 await self._offer_again(turns)
         except Exception as error:  # noqa: BLE001 - the conversation goes on, whatever a client or a tool raises
             problem = error if isinstance(error, FlueError) else self._model.explain(error) or error
@@ -278,15 +276,13 @@ class Repl:
         store, session, folder = self.conversation.store, self.session, Folder(self.folder)
         own = SessionTools(self.conversation, self._model.name, self._have_compacted).toolset()
         coding = FolderTools(session, folder).toolset()
+        recorded = Recorded(store, session, guard=self._guard, offload=RUN_OFFLOAD, files=folder.path)
         agent = Agent(
             self._model.model,
             name=NAME,
             instructions=self._instructions,
             toolsets=[own, coding.approval_required(lambda ctx, tool, arguments: not self._may(tool.name))],
-            capabilities=[
-                Recorded(store, session, guard=self._guard, offload=RUN_OFFLOAD, files=folder.path),
-                HandleDeferredToolCalls(self._permit),
-            ],
+            capabilities=[recorded, HandleDeferredToolCalls(self._permit)],
         )
         for seconds in (*RETRY_SECONDS, None):
             try:
@@ -323,8 +319,8 @@ class Repl:
             if not self._may(call.tool_name):
                 # A command is shown whole, so that nobody allows its beginning.
                 subject = arguments.get("command") or call_line(read_call(call.tool_name, arguments))
-                answer = await self._screen.ask(f"Allow {printable(str(subject))}? [y]es, [n]o, [a]lways: ")
-                answer = answer.strip().lower()[:1]
+                said = await self._screen.ask(f"Allow {printable(str(subject))}? [y]es, [n]o, [a]lways: ")
+                answer = said.strip().lower()[:1]
             if answer == "a":
                 self._allowed.add(call.tool_name)
             approvals[call.tool_call_id] = answer in ("y", "a")
@@ -342,7 +338,8 @@ class Repl:
         if len(turns) == turns_before or is_answered:
             return
         await self.session.rewind(turns=-1, by=BY, why="there was no answer")
-        self.draft = message_text(turns[-1].fields)
+        self.draft, said = message_text(turns[-1].fields), _prompt_of(turns[-1].fields)
+        self._pictures = [part for part in said if isinstance(part, messages.BinaryContent)]
         self._line("There was no answer, so your message was taken back.", "yellow")
 
     async def _show(self, ctx: RunContext[object], events: AsyncIterable[messages.AgentStreamEvent]) -> None:
@@ -452,9 +449,7 @@ class Repl:
         elif argument:
             return f"Usage: {self.commands['budget'].usage}"
         budgets = await self.session.money.budgets()
-        if not budgets:
-            return "No budget covers this conversation."
-        return shown_lines(budget_lines(budgets))
+        return shown_lines(budget_lines(budgets)) if budgets else "No budget covers this conversation."
 
 
 def model_in(session: Session) -> str | None:
@@ -595,9 +590,7 @@ class FolderTools:
 
     async def shell(self, command: str) -> str:
         """Run a command in a shell in the working directory; return its exit code, and all that it printed."""
-        process = await asyncio.create_subprocess_exec(
-            "sh",
-            "-c",
+        process = await asyncio.create_subprocess_shell(
             command,
             cwd=self._folder.path,
             env={name: value for name, value in os.environ.items() if not _HIDDEN.search(name)},

@@ -171,7 +171,14 @@ class Run:
             on_answer=partial(tell_answer, self._tell),
         )
         recorded = Recorded(
-            self._store, self.session, agent=agent.name, guard=lambda _: guard, retry_seconds=(), offload=RUN_OFFLOAD
+            self._store,
+            self.session,
+            agent=agent.name,
+            guard=lambda _: guard,
+            retry_seconds=(),
+            sleep=self._sleep,
+            offload=RUN_OFFLOAD,
+            on_unsaved=lambda error: self._tell(f"not stored yet, and kept in memory: {error}", "yellow"),
         )
         return Agent(
             model_of(agent.model.model_id),
@@ -197,15 +204,8 @@ class Run:
             await note_event(self.session, "run_stopped", f"{outcome}: {reason}", self._tell)
         usage = await self._store.usage(self.session, group_by=("agent",))
         failed = [(name, await why_broken(check)) for name, check in self._contracts.items()]
-        return RunReport(
-            self.session.id,
-            outcome,
-            reason,
-            self._position.turn,
-            usage,
-            tuple((name, why) for name, why in failed if why is not None),
-            error,
-        )
+        broken = tuple((name, why) for name, why in failed if why is not None)
+        return RunReport(self.session.id, outcome, reason, self._position.turn, usage, broken, error)
 
     async def _turns(self) -> str:
         """Take turns, and return why the run is complete. Raises `_Stop`."""
@@ -312,22 +312,20 @@ class Run:
             if messages and _is_last_answer(messages[-1]):
                 return message_text(messages[-1].fields)
             said = sum(entry.role == "user" and extra_of(entry) is None for entry in messages)
+            run_id = f"{self.session.id}-{position.turn + 1}-{said}"
             try:
-                run_id = f"{self.session.id}-{position.turn + 1}-{said}"
                 result = await self._agents[agent.name].run(run_id=run_id, conversation_id=self.session.id)
             except Exception as error:  # noqa: BLE001 - models and tools raise anything
                 await self._failed(error)
             else:
-                output: str = result.output
-                return output
+                return str(result.output)
 
     async def _failed(self, error: Exception) -> None:
         """Wait, or have a person say how to go on; otherwise raise `_Stop`, or the error of the store."""
         words = f"{type(error).__name__}: {error}"[:_MOST_ERROR]
-        if isinstance(error, ContextOverflow):
-            raise _Stop("context_exceeded", words, error) from error
-        if isinstance(error, BudgetExceeded):
-            raise _Stop("budget", words, error) from error
+        if isinstance(error, (ContextOverflow, BudgetExceeded)):
+            outcome: Outcome = "budget" if isinstance(error, BudgetExceeded) else "context_exceeded"
+            raise _Stop(outcome, words, error) from error
         if isinstance(error, FlueError):
             raise error
         status = error.status_code if isinstance(error, ModelHTTPError) else None
@@ -339,10 +337,8 @@ class Run:
             await self._sleep(seconds + _WAIT_BESIDE)
         elif status == 400 and self._ask is not None:
             await self._redirect(words)
-        elif status is not None:
-            raise _Stop("refused", words, error) from error
         else:
-            raise _Stop("failed", words, error) from error
+            raise _Stop("failed" if status is None else "refused", words, error) from error
 
     async def _check_limits(self) -> None:
         tokens, dollars = self._config.max_total_tokens, self._config.max_cost_usd

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -260,28 +260,27 @@ async def test_a_call_is_done_or_failed_or_may_have_run_and_the_next_run_knows(
     assert looked == ("seen", "success")
 
 
-async def test_a_retry_of_a_run_stores_nothing_twice_and_asks_nobody_when_it_has_ended(tmp_path: Path) -> None:
-    async with flue_py.open(tmp_path / "a.db") as store:
-        for name, output, answer in (("text", str, said("Yes.")), ("number", Number, [call("final_result", n=3)])):
-            outputs = [
-                (await recorded(store, script, output=output).run("Well?", conversation_id=name, run_id="r")).output
-                for script in (Script(answer), Script())
-            ]
-            assert outputs == [Number(n=3)] * 2 if output is Number else outputs == ["Yes."] * 2
-            session = await store.open_session(name)
-            assert await kinds(session) == ["user", "assistant", "toolResult"][: 2 if output is str else 3]
-        await recorded(store, Script(said("More."))).run("And?", conversation_id="text")
-        with pytest.raises(InvalidArgument, match=r"run_id: session .* has gone on since run 'r'"):
-            await recorded(store, Script()).run("Well?", conversation_id="text", run_id="r")
-        history = [ModelRequest.user_text_prompt("x")]
-        with pytest.raises(InvalidArgument, match=r"message_history: .* conversation_id"):
-            await recorded(store, Script()).run("Well?", conversation_id="new", message_history=history)
-        assert await store.backend.get_session_by_key("new", "") is None
+async def test_a_retry_of_a_run_stores_nothing_twice_and_asks_nobody_when_it_has_ended(store: flue_py.Store) -> None:
+    for name, output, answer in (("text", str, said("Yes.")), ("number", Number, [call("final_result", n=3)])):
+        outputs = [
+            (await recorded(store, script, output=output).run("Well?", conversation_id=name, run_id="r")).output
+            for script in (Script(answer), Script())
+        ]
+        assert outputs == [Number(n=3)] * 2 if output is Number else outputs == ["Yes."] * 2
+        session = await store.open_session(name)
+        assert await kinds(session) == ["user", "assistant", "toolResult"][: 2 if output is str else 3]
+    await recorded(store, Script(said("More."))).run("And?", conversation_id="text")
+    with pytest.raises(InvalidArgument, match=r"run_id: session .* has gone on since run 'r'"):
+        await recorded(store, Script()).run("Well?", conversation_id="text", run_id="r")
+    history = [ModelRequest.user_text_prompt("x")]
+    with pytest.raises(InvalidArgument, match=r"message_history: .* conversation_id"):
+        await recorded(store, Script()).run("Well?", conversation_id="new", message_history=history)
+    assert await store.backend.get_session_by_key("new", "") is None
     with pytest.raises(InvalidArgument, match="not an open store"):
         Recorded("a.db")  # type: ignore[arg-type]
 
 
-async def test_a_new_prompt_comes_after_the_calls_that_are_open(tmp_path: Path) -> None:
+async def test_a_new_prompt_comes_after_the_calls_that_are_open(store: flue_py.Store) -> None:
     runs: list[str] = []
 
     def look() -> str:
@@ -289,45 +288,54 @@ async def test_a_new_prompt_comes_after_the_calls_that_are_open(tmp_path: Path) 
         return "seen" if len(runs) > 1 else _raise(Lost())
 
     tools = [Tool(look, metadata={"may_repeat": True})]
-    async with flue_py.open(tmp_path / "a.db") as store:
+    with pytest.raises(Lost):
+        await recorded(store, Script([call("look")]), tools).run("Go.", conversation_id="c")
+    script = Script(said("Ok."))
+    await recorded(store, script, tools).run("Hurry.", conversation_id="c")
+    assert [part.part_kind for part in script.requests[0][-1].parts] == ["tool-return", "user-prompt"]
+    path = ["user", "assistant", "agents.tool_call", "agents.tool_call", "toolResult", "user", "assistant"]
+    assert await kinds(await store.open_session("c")) == path
+
+    # A run that was lost between those calls and its prompt has its prompt when it goes on.
+    lost: list[Any] = [Lost(), Lost()]
+    tools.append(Tool(lambda: _raise(lost.pop()) if lost else "found", name="find", metadata={"may_repeat": True}))
+    script = Script([call("find"), call("find", "b")])
+    for run_id in ("first", "second"):
         with pytest.raises(Lost):
-            await recorded(store, Script([call("look")]), tools).run("Go.", conversation_id="c")
-        script = Script(said("Ok."))
-        await recorded(store, script, tools).run("Hurry.", conversation_id="c")
-        assert [part.part_kind for part in script.requests[0][-1].parts] == ["tool-return", "user-prompt"]
-        path = ["user", "assistant", "agents.tool_call", "agents.tool_call", "toolResult", "user", "assistant"]
-        assert await kinds(await store.open_session("c")) == path
+            await recorded(store, script, tools).run("Hurry.", conversation_id="e", run_id=run_id)
+    script = Script(said("Ok."))
+    await recorded(store, script, tools).run("Hurry.", conversation_id="e", run_id="second")
+    assert [part.part_kind for part in script.requests[0][-1].parts] == ["tool-return"] * 2 + ["user-prompt"]
 
-        # Somebody who speaks to the session before the next run does not wait for its calls.
-        runs.clear()
-        with pytest.raises(Lost):
-            await recorded(store, Script([call("look")]), tools).run("Go.", conversation_id="d")
-        await (await store.open_session("d")).append_message({"role": "user", "content": "Never mind."})
-        script = Script(said("Ok."))
-        await recorded(store, script, tools).run(conversation_id="d")
-        assert [outcome for _, outcome in results(script.requests[0])] == ["interrupted"]
-        assert runs == ["look"]
+    # Somebody who speaks to the session before the next run does not wait for its calls.
+    runs.clear()
+    with pytest.raises(Lost):
+        await recorded(store, Script([call("look")]), tools).run("Go.", conversation_id="d")
+    await (await store.open_session("d")).append_message({"role": "user", "content": "Never mind."})
+    script = Script(said("Ok."))
+    await recorded(store, script, tools).run(conversation_id="d")
+    assert [outcome for _, outcome in results(script.requests[0])] == ["interrupted"]
+    assert runs == ["look"]
 
 
-async def test_a_rewind_an_undo_and_a_fork_are_what_the_next_run_sees(tmp_path: Path) -> None:
-    async with flue_py.open(tmp_path / "a.db") as store:
-        for text in ("One.", "Two."):
-            await recorded(store, Script(said(text))).run(text, conversation_id="c")
-        session = await store.open_session("c")
-        fork = await session.fork(key="f", at=session.leaf_id)
-        await session.rewind(turns=1)
-        seen = {}
-        for name in ("c", "f"):
-            script = Script(said("Three."))
-            await recorded(store, script).run("Three.", conversation_id=name)
-            seen[name] = [part.content for message in script.requests[0] for part in message.parts]
-        assert seen == {"c": ["One.", "One.", "Three."], "f": ["One.", "One.", "Two.", "Two.", "Three."]}
-        await session.refresh()
-        assert (await store.usage(session)).total.output == 3  # the answer that was left was paid for
-        assert (await store.usage(fork)).total.output == 1
+async def test_a_rewind_an_undo_and_a_fork_are_what_the_next_run_sees(store: flue_py.Store) -> None:
+    for text in ("One.", "Two."):
+        await recorded(store, Script(said(text))).run(text, conversation_id="c")
+    session = await store.open_session("c")
+    fork = await session.fork(key="f", at=session.leaf_id)
+    await session.rewind(turns=1)
+    seen = {}
+    for name in ("c", "f"):
+        script = Script(said("Three."))
+        await recorded(store, script).run("Three.", conversation_id=name)
+        seen[name] = [part.content for message in script.requests[0] for part in message.parts]
+    assert seen == {"c": ["One.", "One.", "Three."], "f": ["One.", "One.", "Two.", "Two.", "Three."]}
+    await session.refresh()
+    assert (await store.usage(session)).total.output == 3  # the answer that was left was paid for
+    assert (await store.usage(fork)).total.output == 1
 
 
-async def test_streamed_runs_are_stored_as_well_and_an_answer_that_breaks_is_kept_as_that(tmp_path: Path) -> None:
+async def test_streamed_runs_are_stored_as_well_and_an_answer_that_breaks_is_kept_as_that(store: flue_py.Store) -> None:
     async def look() -> str:
         return "seen"
 
@@ -343,105 +351,116 @@ async def test_streamed_runs_are_stored_as_well_and_an_answer_that_breaks_is_kep
     def whole(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
         return ModelResponse(parts=said("Half and half."))
 
-    async with flue_py.open(tmp_path / "a.db") as store:
-        agent = Agent(FunctionModel(whole, stream_function=stream), tools=[look], capabilities=[Recorded(store)])
-        for name, breaks in (("whole", False), ("broken", True)):
-            try:
-                async with agent.run_stream("Go.", conversation_id=name) as streamed:
-                    assert await streamed.get_output() == "Half and half."
-            except ConnectionError:
-                assert name == "broken"
-            session = await store.open_session(name)
-            path = await session.get_active_path()
-            assert (await kinds(session))[-4:] == ["assistant", "agents.tool_call", "toolResult", "assistant"]
-            assert path[-1].fields.get("stopReason") == ("aborted" if breaks else None)
-        breaks = False
-        async with agent.iter(conversation_id="broken") as run:
-            async for node in run:
-                if isinstance(node, CallToolsNode):
-                    async with node.stream(run.ctx) as events:
-                        assert [event async for event in events] == []
-        assert run.result is not None
-        assert run.result.output == "Half and half."
-        assert [message.kind for message in run.result.all_messages()] == ["request", "response"] * 2
-        assert (await kinds(session))[-2:] == ["assistant", "assistant"]
+    agent = Agent(FunctionModel(whole, stream_function=stream), tools=[look], capabilities=[Recorded(store)])
+    for name, breaks in (("whole", False), ("broken", True)):
+        try:
+            async with agent.run_stream("Go.", conversation_id=name) as streamed:
+                assert await streamed.get_output() == "Half and half."
+        except ConnectionError:
+            assert name == "broken"
+        session = await store.open_session(name)
+        path = await session.get_active_path()
+        assert (await kinds(session))[-4:] == ["assistant", "agents.tool_call", "toolResult", "assistant"]
+        assert path[-1].fields.get("stopReason") == ("aborted" if breaks else None)
+    breaks = False
+    async with agent.iter(conversation_id="broken") as run:
+        async for node in run:
+            if isinstance(node, CallToolsNode):
+                async with node.stream(run.ctx) as events:
+                    assert [event async for event in events] == []
+    assert run.result is not None
+    assert run.result.output == "Half and half."
+    assert [message.kind for message in run.result.all_messages()] == ["request", "response"] * 2
+    assert (await kinds(session))[-2:] == ["assistant", "assistant"]
 
 
-async def test_a_call_that_waits_for_a_person_is_made_once_they_have_answered(tmp_path: Path) -> None:
+async def test_a_call_that_waits_for_a_person_is_made_once_they_have_answered(store: flue_py.Store) -> None:
     runs: list[str] = []
 
     def act(ctx: RunContext[None]) -> str:
         if not ctx.tool_call_approved:
             raise ApprovalRequired
         runs.append("act")
-        return "acted"
+        return _raise(Lost()) if len(runs) == 2 else "acted"
 
-    async with flue_py.open(tmp_path / "a.db") as store:
-        output: Any = [str, DeferredToolRequests]
-        first = recorded(store, Script([call("act"), call("look_at", "b")]), [act, look_at], output)
-        requests = (await first.run("Go.", conversation_id="c")).output
-        session = await store.open_session("c")
-        assert [row.state for row in await tool_calls(session)] == ["deferred", "done"]
-        second = recorded(store, Script(said("Ok.")), [act, look_at], output)
-        approved = DeferredToolResults(approvals={request.tool_call_id: True for request in requests.approvals})
-        result = await second.run(conversation_id="c", deferred_tool_results=approved)
-        assert sorted(results(result.all_messages())) == [("acted", "success"), ("seen", "success")]
-        assert runs == ["act"]
-        assert (await store.verify()).problems == []
+    output: Any = [str, DeferredToolRequests]
+    tools = [Tool(act, sequential=True), look_at]
+    first = recorded(store, Script([call("act"), call("look_at", "b"), call("act", "c")]), tools, output)
+    requests = (await first.run("Go.", conversation_id="c")).output
+    session = await store.open_session("c")
+    assert [row.state for row in await tool_calls(session)] == ["deferred", "done", "deferred"]
+    approved = DeferredToolResults(approvals={request.tool_call_id: True for request in requests.approvals})
+    script = Script(said("Ok."))
+    # The same results may come again, after a crash and behind the end.
+    for ends in (False, True, True):
+        with nullcontext() if ends else pytest.raises(Lost):
+            again = recorded(store, script, tools, output)
+            result = await again.run(conversation_id="c", run_id="r", deferred_tool_results=approved)
+            assert result.output == "Ok."
+    assert results(result.all_messages()) == [("acted", "success"), ("seen", "success"), (MAY_HAVE_RUN, "failed")]
+    assert runs == ["act", "act"]
+    assert (await store.verify()).problems == []
 
 
-async def test_a_run_whose_session_others_have_moved_ends_before_its_next_step(tmp_path: Path) -> None:
+async def test_calls_may_have_the_ids_of_those_of_earlier_answers(store: flue_py.Store) -> None:
+    answers = ([call("look_at")], [call("look_at")], [call("final_result", n="x")], [call("final_result", n=1)])
+    for _ in range(2):
+        await recorded(store, Script(*answers), [look_at], Number).run("Go.", conversation_id="c")
+    session = await store.open_session("c")
+    looked, output = ["assistant", "agents.tool_call", "toolResult"], ["assistant", "toolResult"]
+    assert await kinds(session) == ["user", *looked * 2, *output * 2] * 2
+    assert (await store.usage(session)).total.calls == 8
+
+
+async def test_a_run_whose_session_others_have_moved_ends_before_its_next_step(store: flue_py.Store) -> None:
     runs: list[str] = []
 
-    async with flue_py.open(tmp_path / "a.db") as store:
+    async def move() -> str:
+        session = await store.open_session("c")
+        await session.append_message({"role": "user", "content": "Stop."})
+        return "moved"
 
-        async def move() -> str:
-            session = await store.open_session("c")
-            await session.append_message({"role": "user", "content": "Stop."})
-            return "moved"
+    def act() -> None:
+        runs.append("act")
 
-        def act() -> None:
-            runs.append("act")
-
-        script = Script([call("move"), call("act", "b")])
-        agent = recorded(store, script, [Tool(move, sequential=True), Tool(act, sequential=True)])
-        with pytest.raises(LeafConflict):
-            await agent.run("Go.", conversation_id="c")
-        assert runs == []
+    script = Script([call("move"), call("act", "b")])
+    agent = recorded(store, script, [Tool(move, sequential=True), Tool(act, sequential=True)])
+    with pytest.raises(LeafConflict):
+        await agent.run("Go.", conversation_id="c")
+    assert runs == []
 
 
-async def test_a_budget_is_asked_before_each_call_and_settled_with_what_the_answer_says(tmp_path: Path) -> None:
-    async with flue_py.open(tmp_path / "a.db") as store:
-        session = await store.open_session("c", mode="create")
-        budgets = [await store.set_budget(session, tokens=10_000), await store.set_budget(session, cost="0.50")]
-        script = Script([call("look_at")], said("Ok."))
-        script.cost = Decimal("0.20")
-        await recorded(store, script, [look_at]).run("Go.", conversation_id="c")
-        spent = [await store.get_budget(budget.id) for budget in budgets]
-        assert [(budget.spent, budget.reserved) for budget in spent if budget] == [(22, 0), (400_000_000_000, 0)]
-        [row] = (await store.usage(session, group_by=("agent",))).rows
-        assert (row.calls, row.total_tokens, row.picodollars) == (2, 22, 400_000_000_000)
+async def test_a_budget_is_asked_before_each_call_and_settled_with_what_the_answer_says(store: flue_py.Store) -> None:
+    session = await store.open_session("c", mode="create")
+    budgets = [await store.set_budget(session, tokens=10_000), await store.set_budget(session, cost="0.50")]
+    script = Script([call("look_at")], said("Ok."))
+    script.cost = Decimal("0.20")
+    await recorded(store, script, [look_at]).run("Go.", conversation_id="c")
+    spent = [await store.get_budget(budget.id) for budget in budgets]
+    assert [(budget.spent, budget.reserved) for budget in spent if budget] == [(22, 0), (400_000_000_000, 0)]
+    [row] = (await store.usage(session, group_by=("agent",))).rows
+    assert (row.calls, row.total_tokens, row.picodollars) == (2, 22, 400_000_000_000)
 
-        await store.set_budget(session, tokens=23)
-        refused = Script()
-        with pytest.raises(BudgetExceeded):
-            await recorded(store, refused).run("More.", conversation_id="c")
-        assert refused.requests == []
-        assert (await kinds(session))[-1] == "user"  # nothing that was said is lost
-        await store.set_budget(session, tokens=10_000)
+    await store.set_budget(session, tokens=23)
+    refused = Script()
+    with pytest.raises(BudgetExceeded):
+        await recorded(store, refused).run("More.", conversation_id="c")
+    assert refused.requests == []
+    assert (await kinds(session))[-1] == "user"  # nothing that was said is lost
+    await store.set_budget(session, tokens=10_000)
 
-        def fail(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
-            raise ModelHTTPError(statuses.pop(0), "script")
+    def fail(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+        raise ModelHTTPError(statuses.pop(0), "script")
 
-        statuses = [429, 500]
-        for tokens in (22, None):
-            agent = Agent(FunctionModel(fail), capabilities=[Recorded(store, retry_seconds=())])
-            with pytest.raises(ModelHTTPError):
-                await agent.run(conversation_id="c")
-            left = await store.get_budget(budgets[0].id)
-            assert left is not None
-            assert left.reserved == 0
-            assert left.spent == 22 if tokens else left.spent > 22  # what may have been paid counts as reserved
+    statuses = [429, 500]
+    for tokens in (22, None):
+        agent = Agent(FunctionModel(fail), capabilities=[Recorded(store, retry_seconds=())])
+        with pytest.raises(ModelHTTPError):
+            await agent.run(conversation_id="c")
+        left = await store.get_budget(budgets[0].id)
+        assert left is not None
+        assert left.reserved == 0
+        assert left.spent == 22 if tokens else left.spent > 22  # what may have been paid counts as reserved
 
 
 async def test_a_second_run_of_a_session_is_told_and_a_run_elsewhere_that_ended_is_taken_over(tmp_path: Path) -> None:

@@ -274,7 +274,7 @@ async def test_rules_and_memories_are_read_anew_when_a_conversation_is_taken_up(
 
 async def test_a_picture_goes_with_the_next_message_and_comes_with_a_retry(tmp_path: Path) -> None:
     (tmp_path / "plan.png").write_bytes(b"\x89PNG")
-    script = Script(["A plan."], ["A plan."], ["None."])
+    script = Script([OSError("gone")], ["A plan."], ["A plan."], ["None."])
     async with talking(tmp_path, script) as (repl, screen):
         for line in ("/image", "/image notes.txt", "/image gone.png"):
             screen.read()
@@ -282,6 +282,7 @@ async def test_a_picture_goes_with_the_next_message_and_comes_with_a_retry(tmp_p
             assert "goes with" not in screen.read()
         await repl.run("/image plan.png")
         await repl.run("What is this?")
+        await repl.run(repl.draft)
         await repl.run("/retry")
         await repl.run("And now?")
         prompts = [sent[-1].parts[-1] for sent in script.requests]
@@ -290,7 +291,7 @@ async def test_a_picture_goes_with_the_next_message_and_comes_with_a_retry(tmp_p
         assert isinstance(prompt, UserPromptPart)
         content = [prompt.content] if isinstance(prompt.content, str) else prompt.content
         pictures.append([part.data for part in content if isinstance(part, BinaryContent)])
-    assert pictures == [[b"\x89PNG"], [b"\x89PNG"], []]
+    assert pictures == [*[[b"\x89PNG"]] * 3, []]
     assert script.requests[0][-1].kind == "request"
 
 

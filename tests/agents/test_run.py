@@ -21,9 +21,10 @@ from pydantic_ai.usage import RequestUsage
 
 import flue_py
 from flue_py.agents.config import RunConfig, read_config
+from flue_py.agents.journal import Journal
 from flue_py.agents.run import HITL_PROMPT, STUCK_PROMPT, TURN, Run, RunReport, begin, say
 from flue_py.core.model import FunctionModel as Summarizer
-from flue_py.errors import InvalidArgument, MissingExtra, UnreadableFile
+from flue_py.errors import InvalidArgument, MissingExtra, StoreUnavailable, UnreadableFile
 from tests.tables import inputs
 
 
@@ -146,23 +147,24 @@ def test_a_file_of_yaml_or_json_is_read_and_what_is_none_is_said(
         read_config(tmp_path / "c.yaml")
 
 
-async def test_agents_take_turns_see_each_other_and_the_run_is_complete_when_a_pattern_says_so(tmp_path: Path) -> None:
-    async with flue_py.open(tmp_path / "a.db") as store:
-        session = await begin(store, "Build it.", folder=tmp_path)
-        assert (len(session.id), session.info.cwd) == (8, str(tmp_path))
-        models = Models("Built. " + "x" * 3_000, "Not yet DONE", "Fixed.", "DONE")
-        config = team("Dev", "Tester", Termination={"Type": "regex", "Pattern": "^DONE", "AgentNames": ["Tester"]})
-        report = await go(store, session, config, models)
-        assert (report.outcome, report.turns, len(models.sent)) == ("complete", 4, 4)
-        assert (await session.refresh()).completed_us is not None
-        assert [name for name, _ in models.sent] == ["dev", "tester", "dev", "tester"]
-        sent = models.sent[1][1]
-        assert sent[0] == "Build it."
-        assert "## Runtime Environment" in sent[1]
-        assert 2_000 < len(sent[2]) < 2_200, "answers are cut after 2,000 characters where they are sent again"
-        assert sent[-1] == "It is your turn, Tester."
-        rows = {str(row.group["agent"]): (row.calls, row.input) for row in report.usage.rows}
-        assert rows == {"Dev": (2, 20), "Tester": (2, 20)}
+async def test_agents_take_turns_see_each_other_and_the_run_is_complete_when_a_pattern_says_so(
+    tmp_path: Path, store: flue_py.Store
+) -> None:
+    session = await begin(store, "Build it.", folder=tmp_path)
+    assert (len(session.id), session.info.cwd) == (8, str(tmp_path))
+    models = Models("Built. " + "x" * 3_000, "Not yet DONE", "Fixed.", "DONE")
+    config = team("Dev", "Tester", Termination={"Type": "regex", "Pattern": "^DONE", "AgentNames": ["Tester"]})
+    report = await go(store, session, config, models)
+    assert (report.outcome, report.turns, len(models.sent)) == ("complete", 4, 4)
+    assert (await session.refresh()).completed_us is not None
+    assert [name for name, _ in models.sent] == ["dev", "tester", "dev", "tester"]
+    sent = models.sent[1][1]
+    assert sent[0] == "Build it."
+    assert "## Runtime Environment" in sent[1]
+    assert 2_000 < len(sent[2]) < 2_200, "answers are cut after 2,000 characters where they are sent again"
+    assert sent[-1] == "It is your turn, Tester."
+    rows = {str(row.group["agent"]): (row.calls, row.input) for row in report.usage.rows}
+    assert rows == {"Dev": (2, 20), "Tester": (2, 20)}
 
 
 ENDINGS: list[tuple[dict[str, Any], str, int]] = [
@@ -229,21 +231,22 @@ def pay(order: int) -> str:
     return "ok"
 
 
-async def test_a_turn_that_was_lost_goes_on_and_no_tool_runs_twice(tmp_path: Path, effects: list[str]) -> None:
+async def test_a_turn_that_was_lost_goes_on_and_no_tool_runs_twice(
+    tmp_path: Path, effects: list[str], store: flue_py.Store
+) -> None:
     agents = [{"Name": "A", "Model": "a", "Tools": ["tests.agents.test_run:pay"]}, {"Name": "B", "Model": "b"}]
     config = {"Agents": agents, **most(2)}
     answers = [ToolCallPart("pay", {"order": 1}, "x"), ToolCallPart("pay", {"order": 2}, "y"), Lost(), "paid", "seen"]
-    async with flue_py.open(tmp_path / "a.db") as store:
-        session = await begin(store, "Pay.", folder=tmp_path)
-        models = Models(*answers)
-        for _ in range(2):
-            with pytest.raises(Lost):
-                await go(store, session, config, models)
-            session = await store.find_session(session.id)
-        report = await go(store, session, config, models)
-        assert (report.outcome, report.turns, effects) == ("complete", 2, ["paid 1", "paid 2"])
-        assert [row.calls for row in report.usage.rows] == [3, 1]
-        assert (await texts(session))[-3:] == ["A: paid", "user: It is your turn, B.", "B: seen"]
+    session = await begin(store, "Pay.", folder=tmp_path)
+    models = Models(*answers)
+    for _ in range(2):
+        with pytest.raises(Lost):
+            await go(store, session, config, models)
+        session = await store.find_session(session.id)
+    report = await go(store, session, config, models)
+    assert (report.outcome, report.turns, effects) == ("complete", 2, ["paid 1", "paid 2"])
+    assert [row.calls for row in report.usage.rows] == [3, 1]
+    assert (await texts(session))[-3:] == ["A: paid", "user: It is your turn, B.", "B: seen"]
 
 
 HEARD: list[tuple[list[str | None], str, list[str]]] = [
@@ -346,30 +349,27 @@ MACHINE: dict[str, Any] = team(
 
 
 async def test_a_state_is_left_on_its_signal_when_its_contract_holds_and_its_changes_are_handed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: flue_py.Store
 ) -> None:
     monkeypatch.chdir(tmp_path)
     machine = {**MACHINE, "Agents": [{**MACHINE["Agents"][0], "Tools": ["tests.agents.test_run:write_file"]},
                                      MACHINE["Agents"][1]]}  # fmt: skip
-    async with flue_py.open(tmp_path / "a.db") as store:
-        session = await begin(store, "Build.", folder=tmp_path)
-        models = Models(
-            "thinking", "HANDOFF", ToolCallPart("write_file", {"path": "out.txt"}, "w"), "HANDOFF now", "FAIL",
-            "HANDOFF again", "PASS",
-        )  # fmt: skip
-        report = await go(store, session, machine, models)
-        assert (report.outcome, report.reason, report.turns) == ("complete", "state Done is reached", 6)
-        assert report.failed_contracts == ()
-        prompts = [sent[-1] for _, sent in models.sent]
-        assert prompts[2].startswith(
-            "Contract Built does not hold, so that Testing is not reached: there is no out.txt"
-        )
-        tester = next(sent for name, sent in models.sent if name == "tester")
-        assert any("[HANDOFF CONTEXT — assembled for Tester]" in text and "out.txt" in text for text in tester)
-        (tmp_path / "out.txt").unlink()
-        await say(session, "Once more.")
-        stuck = await go(store, session, machine, Models(*["HANDOFF"] * 3), ask=answering("", "", ""))
-        assert (stuck.outcome, stuck.failed_contracts[0][0]) == ("paused", "Built")
+    session = await begin(store, "Build.", folder=tmp_path)
+    models = Models(
+        "thinking", "HANDOFF", ToolCallPart("write_file", {"path": "out.txt"}, "w"), "HANDOFF now", "FAIL",
+        "HANDOFF again", "PASS",
+    )  # fmt: skip
+    report = await go(store, session, machine, models)
+    assert (report.outcome, report.reason, report.turns) == ("complete", "state Done is reached", 6)
+    assert report.failed_contracts == ()
+    prompts = [sent[-1] for _, sent in models.sent]
+    assert prompts[2].startswith("Contract Built does not hold, so that Testing is not reached: there is no out.txt")
+    tester = next(sent for name, sent in models.sent if name == "tester")
+    assert any("[HANDOFF CONTEXT — assembled for Tester]" in text and "out.txt" in text for text in tester)
+    (tmp_path / "out.txt").unlink()
+    await say(session, "Once more.")
+    stuck = await go(store, session, machine, Models(*["HANDOFF"] * 3), ask=answering("", "", ""))
+    assert (stuck.outcome, stuck.failed_contracts[0][0]) == ("paused", "Built")
 
 
 def write_file(path: str) -> str:
@@ -410,26 +410,39 @@ async def test_compactions_know_what_was_done_without_configuration(
 
 
 async def test_a_request_that_overflows_is_compacted_and_made_again_and_a_long_result_is_sent_as_a_stub(
-    tmp_path: Path,
+    tmp_path: Path, store: flue_py.Store
 ) -> None:
     agents = [{"Name": "A", "Model": "a", "Tools": ["tests.agents.test_run:long_text"]}]
     compaction = {"Mode": "intent", "TriggerTurnCount": 30, "KeepRecentTurns": 1}
     config = {"Agents": agents, **most(5), "Compaction": compaction}
     call, overflow = ToolCallPart("long_text", {}, "l"), http(400, "maximum context length is 10 tokens")
-    async with flue_py.open(tmp_path / "a.db") as store:
-        session = await begin(store, "Build.", folder=tmp_path)
-        models = Models(call, *["said " * 300] * 4, overflow, "done")
-        report = await go(store, session, config, models)
-        assert (report.outcome, report.reason) == ("complete", "MaxIterations: 5 turns")
-        path = await session.get_active_path()
-        assert "compaction" in [entry.kind for entry in path]
-        failed, again = (sent for _, sent in models.sent[-2:])
-        assert sum(map(len, again)) < sum(map(len, failed))
-        assert any("It is your turn, A." in text for text in again)
-        assert max(map(len, models.sent[1][1])) < 3_000, "a long result is stored beside the session"
-        [stored] = [entry.fields for entry in await session.get_tree() if entry.role == "toolResult"]
-        assert len(str(stored)) < 3_000
-        assert (await store.verify()).problems == []
+    session = await begin(store, "Build.", folder=tmp_path)
+    models = Models(call, *["said " * 300] * 4, overflow, "done")
+    report = await go(store, session, config, models)
+    assert (report.outcome, report.reason) == ("complete", "MaxIterations: 5 turns")
+    path = await session.get_active_path()
+    assert "compaction" in [entry.kind for entry in path]
+    failed, again = (sent for _, sent in models.sent[-2:])
+    assert sum(map(len, again)) < sum(map(len, failed))
+    assert any("It is your turn, A." in text for text in again)
+    assert max(map(len, models.sent[1][1])) < 3_000, "a long result is stored beside the session"
+    [stored] = [entry.fields for entry in await session.get_tree() if entry.role == "toolResult"]
+    assert len(str(stored)) < 3_000
+    assert (await store.verify()).problems == []
+
+
+async def test_a_turn_goes_on_in_memory_and_says_so_when_nothing_can_be_stored(
+    tmp_path: Path, store: flue_py.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        monkeypatch.undo()
+        raise StoreUnavailable("full")
+
+    monkeypatch.setattr(Journal, "_write", fail)
+    lines: list[tuple[str, str]] = []
+    session = await begin(store, "Go.", folder=tmp_path)
+    report = await go(store, session, team("A", **most(1)), Models("Done."), tell=lambda *line: lines.append(line))
+    assert (report.outcome, lines[0]) == ("complete", ("not stored yet, and kept in memory: full", "yellow"))
 
 
 def long_text() -> str:

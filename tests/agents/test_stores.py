@@ -135,26 +135,25 @@ async def test_steps_come_back_as_they_were_and_no_message_is_stored_twice(tmp_p
         assert await kept.latest_snapshot(run_id="r") == again
 
 
-async def test_what_was_redacted_or_damaged_and_sessions_of_somebody_else_are_named(tmp_path: Path) -> None:
-    async with flue_py.open(tmp_path / "a.db") as store:
-        parent = await store.create_session(key="conversation")
-        ours = HarnessStore(store, parent)
-        failed = StepEvent(run_id="r", kind="run_failed", step_index=0, error="bad \0 \ud800")
-        await ours.append_event(failed)
-        assert [link.summary for link in await parent.tasks.links()] == ["bad  \ufffd"]
-        run = await store.open_session("pydantic-ai-run:r")
-        await run.redact((await run.get_tree())[0].id, why="x")
-        assert await ours.list_events(run_id="r") == []
-        await run.append_custom("pydantic_ai.tool_effect", {"run_id": "r"}, on_conflict="rebase")
-        await store.create_session(key="pydantic-ai-media")
-        with pytest.raises(CorruptStore, match="ToolEffectRecord"):
-            await ours.list_unresolved_tool_effects(run_id="r")
-        with pytest.raises(InvalidArgument, match="run_id"):
-            await ours.append_event(replace(failed, run_id=None))
-        with pytest.raises(InvalidArgument, match="session: 'x'"):
-            HarnessStore(store, "x")
-        with pytest.raises(SessionExists, match="pydantic-ai-media"):
-            await ours.put(b"x")
+async def test_what_was_redacted_or_damaged_and_sessions_of_somebody_else_are_named(store: flue_py.Store) -> None:
+    parent = await store.create_session(key="conversation")
+    ours = HarnessStore(store, parent)
+    failed = StepEvent(run_id="r", kind="run_failed", step_index=0, error="bad \0 \ud800")
+    await ours.append_event(failed)
+    assert [link.summary for link in await parent.tasks.links()] == ["bad  \ufffd"]
+    run = await store.open_session("pydantic-ai-run:r")
+    await run.redact((await run.get_tree())[0].id, why="x")
+    assert await ours.list_events(run_id="r") == []
+    await run.append_custom("pydantic_ai.tool_effect", {"run_id": "r"}, on_conflict="rebase")
+    await store.create_session(key="pydantic-ai-media")
+    with pytest.raises(CorruptStore, match="ToolEffectRecord"):
+        await ours.list_unresolved_tool_effects(run_id="r")
+    with pytest.raises(InvalidArgument, match="run_id"):
+        await ours.append_event(replace(failed, run_id=None))
+    with pytest.raises(InvalidArgument, match="session: 'x'"):
+        HarnessStore(store, "x")
+    with pytest.raises(SessionExists, match="pydantic-ai-media"):
+        await ours.put(b"x")
 
 
 async def test_a_run_that_was_killed_goes_on_elsewhere_and_goes_with_its_conversation(tmp_path: Path) -> None:
@@ -195,27 +194,26 @@ async def test_a_run_that_was_killed_goes_on_elsewhere_and_goes_with_its_convers
 
 
 async def test_a_search_reads_recorded_conversations_also_what_was_compacted_and_no_other_session(
-    tmp_path: Path,
+    store: flue_py.Store,
 ) -> None:
-    async with flue_py.open(tmp_path / "a.db") as store:
-        search = ConversationSearch(source=SessionHistory(store), scope="conversation", context_lines=0)
-        script = ("It is in the attic.", "Gone.", ("search_conversation_history", {"query": "attic"}), "Found.")
-        agent = Agent(calls(*script), capabilities=[Recorded(store), search])
-        for conversation_id in ("c", "other"):
-            await agent.run(f"Where is the attic key of {conversation_id}?", conversation_id=conversation_id)
-        session = await store.open_session("c")
-        path = await session.get_active_path()
-        await session.append_compaction("Keys were sought.", first_kept_entry_id=path[-1].id, tokens_before=9)
-        foreign = await store.create_session(key="foreign")
-        await foreign.append_message({"role": "user", "content": "The attic."})
-        await HarnessStore(store).put(b"attic")
-        [text] = returned(await agent.run("Search.", conversation_id="c"))
-        assert "attic key of c" in text
-        assert "It is in the attic." in text
-        assert "other" not in text
-        history = SessionHistory(store)
-        assert [run.conversation_id for run in await history.list_runs()] == ["c", "other", "foreign"]
-        assert [await history.run_history(run_id=run_id) for run_id in (foreign.id, "missing")] == [[], []]
+    search = ConversationSearch(source=SessionHistory(store), scope="conversation", context_lines=0)
+    script = ("It is in the attic.", "Gone.", ("search_conversation_history", {"query": "attic"}), "Found.")
+    agent = Agent(calls(*script), capabilities=[Recorded(store), search])
+    for conversation_id in ("c", "other"):
+        await agent.run(f"Where is the attic key of {conversation_id}?", conversation_id=conversation_id)
+    session = await store.open_session("c")
+    path = await session.get_active_path()
+    await session.append_compaction("Keys were sought.", first_kept_entry_id=path[-1].id, tokens_before=9)
+    foreign = await store.create_session(key="foreign")
+    await foreign.append_message({"role": "user", "content": "The attic."})
+    await HarnessStore(store).put(b"attic")
+    [text] = returned(await agent.run("Search.", conversation_id="c"))
+    assert "attic key of c" in text
+    assert "It is in the attic." in text
+    assert "other" not in text
+    history = SessionHistory(store)
+    assert [run.conversation_id for run in await history.list_runs()] == ["c", "other", "foreign"]
+    assert [await history.run_history(run_id=run_id) for run_id in (foreign.id, "missing")] == [[], []]
 
 
 async def test_spending_is_refused_at_its_limit_in_any_process_and_counted_once(tmp_path: Path) -> None:
@@ -249,50 +247,48 @@ async def test_spending_is_refused_at_its_limit_in_any_process_and_counted_once(
         assert await theirs.get_many(["k", "l"]) == {name: sums[name] for name in ("k", "l")}
 
 
-async def test_a_long_result_is_put_aside_beside_the_conversation_and_read_back(tmp_path: Path) -> None:
-    async with flue_py.open(tmp_path / "a.db") as store:
-        ours = HarnessStore(store)
-        limits = ToolOutputLimits(store=ours, bands=[Band(over=100, action=Spill(preview_chars=10))])
-        agent = Agent(
-            calls(("list_all", {}), ("read_tool_result", {"handle": "r/call-2.0", "pattern": "line 77"}), "Done."),
-            tools=[list_all],
-            capabilities=[Recorded(store), limits],
-        )
-        result = await agent.run("Go.", conversation_id="c", run_id="r")
-        stub, line = returned(result)
-        assert "r/call-2.0" in stub
-        assert len(stub) < 500
-        assert "line 77" in line
-        assert await ours.read("r/call-2.0") == list_all().encode()
-        await ours.write("r/call-2.0", binary := bytes(range(256)))
-        assert await ours.read("r/call-2.0") == binary
-        await store.delete_session_tree(await store.open_session("c"))
-        with pytest.raises(FileNotFoundError, match=r"'r/call-2\.0'"):
-            await ours.read("r/call-2.0")
+async def test_a_long_result_is_put_aside_beside_the_conversation_and_read_back(store: flue_py.Store) -> None:
+    ours = HarnessStore(store)
+    limits = ToolOutputLimits(store=ours, bands=[Band(over=100, action=Spill(preview_chars=10))])
+    agent = Agent(
+        calls(("list_all", {}), ("read_tool_result", {"handle": "r/call-2.0", "pattern": "line 77"}), "Done."),
+        tools=[list_all],
+        capabilities=[Recorded(store), limits],
+    )
+    result = await agent.run("Go.", conversation_id="c", run_id="r")
+    stub, line = returned(result)
+    assert "r/call-2.0" in stub
+    assert len(stub) < 500
+    assert "line 77" in line
+    assert await ours.read("r/call-2.0") == list_all().encode()
+    await ours.write("r/call-2.0", binary := bytes(range(256)))
+    assert await ours.read("r/call-2.0") == binary
+    await store.delete_session_tree(await store.open_session("c"))
+    with pytest.raises(FileNotFoundError, match=r"'r/call-2\.0'"):
+        await ours.read("r/call-2.0")
 
 
-async def test_media_are_stored_once_and_named_where_they_are_missing(tmp_path: Path) -> None:
-    async with flue_py.open(tmp_path / "a.db") as store:
-        ours = HarnessStore(store)
-        data = bytes(range(256)) * 400
-        about = MediaContext(media_type="image/png", metadata={"a": "\0"})
-        uris = await asyncio.gather(*(ours.put(data, context=about) for _ in range(3)))
-        assert len({*uris, await ours.put(data)}) == 1
-        assert (await ours.get(uris[0]), await ours.get_metadata(uris[0])) == (data, {"a": "\0"})
-        assert await ours.exists(uris[0])
-        assert await ours.public_url(uris[0]) is None
-        media = await store.open_session("pydantic-ai-media")
-        assert len(await media.get_tree()) == 1
-        other = await ours.put(b"secret")
-        await media.redact((await media.get_tree())[1].id, why="x")
-        assert not await ours.exists(other)
-        with pytest.raises(InvalidArgument, match="redacted"):
-            await ours.put(b"secret")
-        with pytest.raises(FileNotFoundError, match="put"):
-            await ours.get_metadata(other)
-        await store.delete_session_tree(media)
-        assert not await ours.exists(uris[0])
-        with pytest.raises(FileNotFoundError, match="put"):
-            await ours.get(uris[0])
-        with pytest.raises(ValueError, match="passwd"):
-            await ours.exists("file:///etc/passwd")
+async def test_media_are_stored_once_and_named_where_they_are_missing(store: flue_py.Store) -> None:
+    ours = HarnessStore(store)
+    data = bytes(range(256)) * 400
+    about = MediaContext(media_type="image/png", metadata={"a": "\0"})
+    uris = await asyncio.gather(*(ours.put(data, context=about) for _ in range(3)))
+    assert len({*uris, await ours.put(data)}) == 1
+    assert (await ours.get(uris[0]), await ours.get_metadata(uris[0])) == (data, {"a": "\0"})
+    assert await ours.exists(uris[0])
+    assert await ours.public_url(uris[0]) is None
+    media = await store.open_session("pydantic-ai-media")
+    assert len(await media.get_tree()) == 1
+    other = await ours.put(b"secret")
+    await media.redact((await media.get_tree())[1].id, why="x")
+    assert not await ours.exists(other)
+    with pytest.raises(InvalidArgument, match="redacted"):
+        await ours.put(b"secret")
+    with pytest.raises(FileNotFoundError, match="put"):
+        await ours.get_metadata(other)
+    await store.delete_session_tree(media)
+    assert not await ours.exists(uris[0])
+    with pytest.raises(FileNotFoundError, match="put"):
+        await ours.get(uris[0])
+    with pytest.raises(ValueError, match="passwd"):
+        await ours.exists("file:///etc/passwd")
