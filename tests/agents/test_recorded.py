@@ -297,8 +297,12 @@ async def test_a_new_prompt_comes_after_the_calls_that_are_open(store: flue_py.S
     assert await kinds(await store.open_session("c")) == path
 
     # A run that was lost between those calls and its prompt has its prompt when it goes on.
-    lost: list[Any] = [Lost(), Lost()]
-    tools.append(Tool(lambda: _raise(lost.pop()) if lost else "found", name="find", metadata={"may_repeat": True}))
+    ends: list[Any] = ["found", Lost(), "found", Lost()]
+
+    def find() -> str:
+        return end if isinstance(end := ends.pop(), str) else _raise(end)
+
+    tools.append(Tool(find, sequential=True, metadata={"may_repeat": True}))
     script = Script([call("find"), call("find", "b")])
     for run_id in ("first", "second"):
         with pytest.raises(Lost):
