@@ -62,7 +62,6 @@ from flue_py.core.kinds import (
     prompt_text,
     words_of,
 )
-from flue_py.core.sessions import LeafRead
 from flue_py.core.usage import (
     PARTS,
     ReportedUsage,
@@ -376,9 +375,12 @@ class ContextEntry(Frozen):
         return messages.parse_message(self.data)
 
 
-class ContextRead(LeafRead):
+class ContextRead(Frozen):
     """The last items of the context at a leaf, in order, with the state read."""
 
+    leaf_id: str | None
+    stored_leaf_id: str | None
+    revision: int
     items: Sequence[ContextEntry]
 
 

@@ -17,7 +17,7 @@ from msgspec import field
 from msgspec.structs import replace
 
 from flue_py.core import sessions
-from flue_py.core.context import ContextEntry, PrefixChain, context_of, project_kept
+from flue_py.core.context import ContextEntry, ContextRead, PrefixChain, context_of, project_kept
 from flue_py.core.entries import Entry, PathSettings, checked_kind, to_microseconds
 from flue_py.core.json import Frozen, JsonObject, NamedTuple, Selective, decode_object, encode_json
 from flue_py.core.kinds import EXCLUSION, MESSAGE
@@ -601,7 +601,7 @@ class Handle:
         if info.leaf_id == self._leaf_id:
             self._revision = info.revision
 
-    def _note_read(self, read: LeafRead, leaf: LeafChoice) -> None:
+    def _note_read(self, read: LeafRead | ContextRead, leaf: LeafChoice) -> None:
         if isinstance(leaf, sessions.Stored):
             self._note(read.stored_leaf_id, read.revision)
 
