@@ -775,7 +775,6 @@ async def _last_answer(session: Session) -> Answer:
 async def _session(store: Store, session: Session) -> Answer:
     """Return the facts of a session. Its model is the one of most calls; its settings say which one comes next."""
     settings = await session.settings()
-    thinking = settings.thinking_level or "off"
     info = await session.refresh()
     (listed,) = await listed_rows(store, [info])
     name, model = listed.name, listed.model or None
@@ -785,7 +784,7 @@ async def _session(store: Store, session: Session) -> Answer:
         facts = views.session_facts(info, name)
         facts.append(("model", one_line(listed.model)))
         facts.append(("set to", "/".join(part for part in (settings.provider, settings.model) if part)))
-        facts.append(("thinking", thinking))
+        facts.append(("thinking", settings.thinking_level or ""))
         facts += [("task of", f"{link.parent_id} as {link.task_id}") for link in parents]
         facts += [("task", _told(link)) for link in tasks]
         return views.facts_lines(facts, cli.look())
@@ -794,7 +793,7 @@ async def _session(store: Store, session: Session) -> Answer:
         return {
             **views.session_row(info, name),
             "model": model,
-            "settings": {"thinkingLevel": thinking, **views.row_of(settings, "provider model")},
+            "settings": views.row_of(settings, "thinking_level provider model"),
             "tasks": [views.task_row(link) for link in tasks],
         }
 

@@ -131,6 +131,9 @@ def test_show_tells_of_the_session_its_settings_and_single_entries(flue: Flue) -
     shown = flue.json("show", session)
     assert shown["settings"] == {"thinkingLevel": "high", "provider": "openai", "model": "gpt-5.1-codex"}
     assert shown["tasks"] == []
+    assert "thinking high" in [" ".join(line.split()) for line in lines]
+    silent = flue.json("show", flue.json("fork", session, "--at", "m0000001")["id"])
+    assert silent["settings"]["thinkingLevel"] is None
     assert "Add a parser" in flue.lines("show", session, "u0000001")
     entry = flue.json("show", session, "a000")
     assert entry["payload"]["usage"]["totalTokens"] == 120
