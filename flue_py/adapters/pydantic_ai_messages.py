@@ -875,11 +875,8 @@ class ReadMessages:
         self._read: dict[str, tuple[Sequence[Entry], ModelMessage]] = {}
         self._beside: dict[str, tuple[Entry, JsonObject | None]] = {}
 
-    def groups_of(self, path: Sequence[Entry]) -> list[Group]:
-        """Return the messages that the model is sent of a path (see `groups_of`). O(path)."""
-        return groups_of(path, self._extra_of)
-
-    def _extra_of(self, entry: Entry) -> JsonObject | None:
+    def extra_of(self, entry: Entry) -> JsonObject | None:
+        """Return the record beside an entry, as `extra_of` does, decoded once."""
         known = self._beside.get(entry.id)
         if known is None or known[0] is not entry:
             known = self._beside[entry.id] = entry, extra_of(entry)
@@ -893,14 +890,14 @@ class ReadMessages:
         names: dict[str, str] = {}
         return self._messages([(group, self._dumped(group, names)) for group in groups])
 
-    def messages_sent(self, path: Sequence[Entry], items: Sequence[Item]) -> list[ModelMessage]:
-        """Return the items of a request made of a path as the framework's messages. O(path).
+    def messages_sent(self, groups: Sequence[Group], items: Sequence[Item]) -> list[ModelMessage]:
+        """Return the items of a request made of the path with these groups as the framework's messages. O(path).
 
         A message that no step has changed comes back value for value. Raises as `messages_of`.
         """
         unchanged = {item.entry_id for item in items if item.how is None}
         group_of: dict[str | None, Group] = {}
-        for group in self.groups_of(path):
+        for group in groups:
             ids = [entry.id for entry in group.entries if entry.kind in SHOWN_KINDS]
             if unchanged.issuperset(ids):
                 group_of |= dict.fromkeys(ids, group)

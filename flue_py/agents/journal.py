@@ -43,7 +43,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from flue_py.adapters.pydantic_ai_messages import ReadMessages, calls_of, dumped_messages, entries_of
+from flue_py.adapters.pydantic_ai_messages import ReadMessages, calls_of, dumped_messages, entries_of, groups_of
 from flue_py.context.artifacts import OffloadSettings
 from flue_py.context.request import ContextRequest
 from flue_py.core.entries import Entry
@@ -154,7 +154,7 @@ class Journal:
     async def load(self) -> None:
         """Read the session. O(path)."""
         path = await self.session.get_active_path()
-        messages = _answered(self._read.messages_of(self._read.groups_of(path)))
+        messages = _answered(self._read.messages_of(groups_of(path, self._read.extra_of)))
         self.messages = rounds(messages)
         self.calls = _calls_in(path)
         for message in self.messages:
@@ -166,8 +166,8 @@ class Journal:
     async def sent(self, request: ContextRequest | None) -> list[ModelMessage]:
         """Return a request of the session, None for all of its context, as messages of the framework. O(path)."""
         path, read = await self.session.get_active_path(), self._read
-        whole = read.messages_of(read.groups_of(path)) if request is None else read.messages_sent(path, request.items)
-        answered = _answered(whole)
+        groups = groups_of(path, read.extra_of)
+        answered = _answered(read.messages_of(groups) if request is None else read.messages_sent(groups, request.items))
         if answered and isinstance(last := answered[-1], ModelResponse) and last.state == "interrupted":
             # The model is asked again; what it said before it broke off stays stored.
             answered.pop()

@@ -1187,11 +1187,6 @@ def _sortable(value: str | date | None) -> tuple[bool, str]:
     return value is not None, _json(value) or ""
 
 
-def day_of(at_us: int) -> int:
-    """Return the number of the day, in UTC, that a time is on; 0 is 1 January 1970."""
-    return at_us // DAY_US
-
-
 def date_of(day: int) -> date:
     """Return the day with this number."""
     return date.fromordinal(date(1970, 1, 1).toordinal() + day)
@@ -1206,9 +1201,9 @@ def period_of(day: int, period: Period) -> str | date:
 
 
 def local_day(at_us: int, zone: tzinfo | None) -> int:
-    """Return the number of the day that a time is on in a zone; in UTC for None."""
+    """Return the number of the day that a time is on in a zone, UTC for None; 0 is 1 January 1970."""
     if zone is None:
-        return day_of(at_us)
+        return at_us // DAY_US
     return number_of(datetime.fromtimestamp(at_us // 1_000_000, zone).date())
 
 

@@ -788,7 +788,7 @@ class Backend:
         if look.traces and not look.hindrances and not rebuild:
             look = await self._look(needles, rebuild=True)
         if look.is_clean:
-            await self._runner.write(ops.delete.finish_erasure, repeatable=True)
+            await self._runner.write(lambda tx: tx.run(ops.delete.FINISHED), repeatable=True)
         return look
 
     async def _look(self, needles: erasure.Needles, *, rebuild: bool) -> erasure.Look:

@@ -414,11 +414,6 @@ def is_erasing(tx: Transaction) -> bool:
     return tx.first(IS_ERASING) is not None
 
 
-def finish_erasure(tx: Transaction) -> None:
-    """Note that everything was looked through."""
-    tx.run(FINISHED)
-
-
 def begin_erasure(tx: Transaction) -> None:
     """Have the database overwrite what this transaction deletes, as far as it can, and note that this has begun."""
     tx.rows(OVERWRITE)

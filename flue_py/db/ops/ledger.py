@@ -240,7 +240,7 @@ def ledger_sums(
     bits.
     """
     groups = [_GROUPS.get(name, f"g.{name}") for name in group_by]
-    sums = [f"CAST(SUM({amount} >> 32) AS BIGINT), CAST(SUM({amount} & 4294967295) AS BIGINT)" for amount in _halved()]
+    sums = [f"CAST(SUM(({amount}) >> 32) AS BIGINT), CAST(SUM(({amount}) & 4294967295) AS BIGINT)" for amount in SUMMED]
     counts = [
         "COUNT(*)",
         "CAST(SUM(CASE WHEN g.cost IS NULL THEN 1 ELSE 0 END) AS BIGINT)",
@@ -280,10 +280,6 @@ def ledger_sums(
         return row[: len(groups)], [int(number or 0) for number in row[len(groups) :]]
 
     return statement(read)(f"{start}SELECT {', '.join([*groups, *counts, *sums])} FROM ledger g{joins}{where}{grouped}")
-
-
-def _halved() -> list[str]:
-    return [f"({amount})" for amount in SUMMED]
 
 
 DROP_PAYER = statement(Nothing)(

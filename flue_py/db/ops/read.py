@@ -73,10 +73,9 @@ def read_path_since(tx: Transaction, session_id: str, since: str | None, *, leaf
     """Return the entries after an anchor (see `Backend.read_path_since`)."""
     state, epoch = base.read_state_and_epoch(tx, session_id)
     at, position = base.place(tx, state, leaf)
-    entries: list[Entry] = []
     anchor = None if since is None else base.ancestor_of(tx, state, since, position)
-    if since is None or anchor is not None:
-        entries = base.path_entries(tx, state, position, -1 if anchor is None else anchor.depth)
+    above = -1 if anchor is None else anchor.depth
+    entries = base.path_entries(tx, state, position, above) if since is None or anchor is not None else ()
     return PathRead(at, state.leaf, state.revision, ReadStamp(at, epoch), entries)
 
 

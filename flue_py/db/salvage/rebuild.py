@@ -76,11 +76,6 @@ def follow_metadata(text: str, names: Names) -> Followed:
     return Followed(new, list(changed), _naming(fields, names))
 
 
-def naming_in_extra(text: str, names: Names) -> list[str]:
-    """Return the extra fields that have old ids. O(size)."""
-    return _naming(_object(text) or {}, names)
-
-
 def _names_in(found: Gathered, tree: int | None) -> Names:
     """Return the new ids that a row of this tree may have to take over."""
     own = {old: new for (of, old), new in found.renamed.items() if of == tree}
@@ -952,7 +947,7 @@ def _write_entries(connection: sqlite3.Connection, history: History, names: dict
             row["extra"] = None
             found.changes.append(Loss("entry", found.session_id(entry.session), entry.id, "lost its extra fields"))
         elif isinstance(row["extra"], str) and (found.renamed or found.renamed_sessions):
-            left = naming_in_extra(row["extra"], _names_in(found, entry.tree))
+            left = _naming(_object(row["extra"]) or {}, _names_in(found, entry.tree))
             if left:
                 detail = f"extra fields name others in {', '.join(left)}: what they name has new ids; they stay"
                 found.changes.append(Loss("entry", found.session_id(entry.session), entry.id, detail))
