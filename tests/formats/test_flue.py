@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -44,12 +43,6 @@ def document(rows: list[Any], leaf: object = None, **changes: object) -> Any:
         "updatedAt": "2026-01-02T00:00:00.500Z", "entries": rows,
     }  # fmt: skip
     return {**stored, **changes}
-
-
-@pytest.fixture
-async def store(anyio_backend: str) -> AsyncIterator[flue_py.Store]:
-    async with flue_py.open(":memory:") as opened:
-        yield opened
 
 
 async def stored(store: flue_py.Store, parsed: SessionDocument) -> flue_py.Session:
