@@ -177,7 +177,7 @@ def checked_seen(
 ) -> Seen:
     """Return the leaf and the revision a caller has seen. Raises `InvalidArgument` unless they can be such."""
     if unknown:
-        raise InvalidArgument(f"{', '.join(unknown)}: is no argument of this call")
+        raise TypeError(f"{', '.join(unknown)}: is no argument of this call")
     if expected_leaf is sessions.STORED and expected_revision is None:
         return sessions.NOTHING_SEEN
     checked_leaf(expected_leaf, "expected_leaf")

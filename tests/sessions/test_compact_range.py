@@ -682,7 +682,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="ut
 
 
 def query() -> str:
-    found = existing(re.search(r"\*\*the context of a session\*\*.*?```sql\n(.*?)```", PAGE, re.DOTALL))
+    found = existing(re.search(r"\*\*The context of a session\*\*.*?```sql\n(.*?)```", PAGE, re.DOTALL))
     return found[1].replace("'triage'", ":key")
 
 

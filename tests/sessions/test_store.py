@@ -299,7 +299,7 @@ async def test_what_was_entered_is_not_entered_again(tmp_path: Path, anyio_backe
         # The store goes on.
         await session.append_message({"role": "user", "content": "hello"})
         # An option of other calls is named, and not a function that nobody has called.
-        await raises(InvalidArgument, session.rewind(turns=0, source="x"), match="^source: is no argument of this call")
+        await raises(TypeError, session.rewind(turns=0, source="x"), match="^source: is no argument of this call")
     with pytest.raises(InvalidArgument, match="was entered before, and is good for one block; call it once more"):
         await opening.__aenter__()
 

@@ -682,8 +682,7 @@ IS_HELD = sql.statement(tuple[int])(
 
 def is_held(tx: Transaction, state: SessionState, lane_id: int, depth: int) -> bool:
     """Return whether a place is an ancestor of the session's leaf, fork point, or lanes."""
-    row = tx.first(IS_HELD, **held_by(state), lane_id=lane_id, depth=depth)
-    return row is not None
+    return tx.first(IS_HELD, **held_by(state), lane_id=lane_id, depth=depth) is not None
 
 
 def held_by(state: SessionState) -> Parameters:
@@ -698,8 +697,7 @@ def held_by(state: SessionState) -> Parameters:
 
 def is_retracted(tx: Transaction, state: SessionState, entry_id: str) -> bool:
     """Return whether the session has retracted the entry."""
-    mark = tx.first(MARK, session_key=state.key, entry_id=entry_id, kind="retracted")
-    return mark is not None
+    return tx.first(MARK, session_key=state.key, entry_id=entry_id, kind="retracted") is not None
 
 
 def place(tx: Transaction, state: SessionState, leaf: sessions.LeafChoice) -> tuple[str | None, Position | None]:

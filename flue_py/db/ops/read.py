@@ -364,7 +364,8 @@ def read_path_end(tx: Transaction, session_id: str, limit: int, *, leaf: LeafCho
     state, epoch = base.read_state_and_epoch(tx, session_id)
     at, position = base.place_to_read(tx, state, leaf)
     entries = None if position is None else _end(tx, state, position, (0, True), limit, _as_they_are, messages_of)
-    return PathRead(at, state.leaf, state.revision, ReadStamp(at, epoch), entries or ())
+    stamp = ReadStamp(at, epoch, -1 if position is None else position.depth)
+    return PathRead(at, state.leaf, state.revision, stamp, entries or ())
 
 
 def read_context_end(tx: Transaction, session_id: str, limit: int, *, leaf: LeafChoice = STORED) -> context.ContextRead:
