@@ -192,9 +192,10 @@ def run(
 
 
 def _folder_of(session: Session) -> Path:
-    """Return where a run began; here, if that is not there."""
-    folder = Path(session.info.cwd or ".")
-    return folder if folder.is_dir() else Path(absolute("."))
+    """Return where a run began; here, if that is not known. Refuses a folder that is gone."""
+    folder = Path(absolute(session.info.cwd or "."))
+    cli.refuse(not folder.is_dir(), f"the run began in {str(folder)!r}, which is gone: name a folder with --work-dir")
+    return folder
 
 
 def _is_config(text: str) -> bool:

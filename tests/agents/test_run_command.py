@@ -172,10 +172,12 @@ def test_nothing_is_begun_or_said_that_cannot_go_on(
         assert len(store.find_session("begun").get_active_path()) == 1
 
 
-async def _begun(folder: Path) -> None:
+async def _begun(folder: Path, session_id: str = "begun", cwd: str = ".") -> None:
     async with flue_py.open(folder / "s.db") as store:
         path = str(folder / "team.json")
-        session = await store.create_session(id="begun", cwd=str(folder), metadata={"run": True}, config_path=path)
+        session = await store.create_session(
+            id=session_id, cwd=str(folder / cwd), metadata={"run": True}, config_path=path
+        )
         await session.append_message({"role": "user", "content": "Go."})
 
 
@@ -184,6 +186,9 @@ def test_a_task_alone_goes_on_with_a_run_unless_another_process_runs_it(tmp_path
     call = ["--db", str(tmp_path / "s.db"), "run", "--resume", "begun"]
     asyncio.run(_begun(tmp_path))
     assert CliRunner().invoke(main, [*call, "More.", "--work-dir", str(tmp_path / "none")]).exit_code == 2
+    asyncio.run(_begun(tmp_path, "gone", "elsewhere"))
+    gone = CliRunner().invoke(main, [*call[:-1], "gone", "More."])
+    assert (gone.exit_code, "which is gone: name a folder" in " ".join(gone.output.split())) == (2, True), gone.output
 
     async def busy() -> list[tuple[int, bool]]:
         async with flue_py.open(tmp_path / "s.db") as store:
