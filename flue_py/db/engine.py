@@ -244,7 +244,7 @@ class EngineRunner(RunnerOnFile):
         self._busy_timeout = busy_timeout
         self._journal = file.WAL
         self._writer = asyncio.Lock()
-        self._tasks: set[asyncio.Future[Any]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._committed = asyncio.Event()
         self._log = file.LogKeeper(int(busy_timeout * 1000))
 

@@ -548,7 +548,7 @@ def committed_before(error: BaseException) -> CommittedBeforeCancellation | None
 
 
 async def finished(
-    tasks: set[asyncio.Future[Any]],
+    tasks: set[asyncio.Task[Any]],
     work: Coroutine[object, object, Result],
     give_up: Callable[[asyncio.Task[Result]], object],
 ) -> Result:
@@ -571,7 +571,7 @@ async def finished(
         raise cancelled from CommittedBeforeCancellation(task.result())
 
 
-def _forget(tasks: set[asyncio.Future[Any]], task: asyncio.Task[Any]) -> None:
+def _forget(tasks: set[asyncio.Task[Any]], task: asyncio.Task[Any]) -> None:
     tasks.discard(task)
     if not task.cancelled():
         # Of one that was given up nobody else asks how it ended.

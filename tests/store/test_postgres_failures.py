@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from greenlet import getcurrent
 from sqlalchemy import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -27,7 +26,7 @@ from flue_py.db import ops
 from flue_py.db.backend import Backend
 from flue_py.db.engine import open_engine
 from flue_py.db.migrate import look_at
-from flue_py.db.postgres.runner import Connection, PostgresRunner, in_greenlet
+from flue_py.db.postgres.runner import Connection, PostgresRunner
 from flue_py.db.runner import committed_before
 from flue_py.errors import InvalidArgument, OutcomeUnknown, SessionNotFound, StoreBusy, StoreUnavailable
 from tests.checks import raises, refusal
@@ -81,10 +80,11 @@ def checked_out(backend: Backend) -> int:
 async def terminate(url: str, condition: str = "application_name = 'flue_py'") -> int:
     """End the connections of stores to a database; return how many were ended, once they are gone."""
     async with connected(url) as connection:
-        return await connection.fetchval(
-            "SELECT count(pg_terminate_backend(pid, 30000)) FROM pg_stat_activity"
+        ended = await connection.fetch(
+            "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity"
             f" WHERE datname = current_database() AND pid <> pg_backend_pid() AND ({condition})"
         )
+    return len(ended)
 
 
 async def texts_of(backend: Backend, session_id: str) -> list[object]:
@@ -374,7 +374,8 @@ def meddling(monkeypatch: pytest.MonkeyPatch) -> Meddling:
     made = Meddling()
 
     def fetch(self: Connection, sql: str, arguments: Any, make: Callable[[Any], Any] = tuple) -> list[Any]:
-        return [make(row) for row in self.wait_for(lambda driver: made.meet(lambda: driver.fetch(sql, *arguments)))]
+        rows = self.wait_for(lambda driver: made.meet(lambda: driver.fetch(sql, *arguments)))
+        return [make(row) for row in rows]
 
     monkeypatch.setattr(Connection, "fetch", fetch)
     return made
@@ -633,19 +634,16 @@ async def test_a_wrong_password_is_told_without_the_password(server: PostgresSer
 async def test_one_connection_serves_many_calls_at_once(url: str) -> None:
     async with opened(url, pool_size=1) as backend:
         sessions = [await new_session(backend) for _ in range(5)]
-        appends: list[Awaitable[Any]] = [add(backend, each.id, user(str(n))) for n in range(5) for each in sessions]
-        await asyncio.gather(*appends, *[backend.read_path(session.id) for session in sessions])
-        assert (pool_of(backend).size(), pool_of(backend).checkedin(), checked_out(backend)) == (1, 1, 0)
+        appends: list[Awaitable[Any]] = [
+            add(backend, session.id, user(str(n))) for n in range(5) for session in sessions
+        ]
+        reads: list[Awaitable[Any]] = [backend.read_path(session.id) for session in sessions]
+        await asyncio.gather(*appends, *reads)
+        assert pool_of(backend).size() == 1
+        assert (pool_of(backend).checkedin(), checked_out(backend)) == (1, 0)
         for session in sessions:
             assert sorted(str(text) for text in await texts_of(backend, session.id)) == list("01234")
         assert (await backend.verify()).problems == []
-
-
-async def test_a_call_has_the_greenlet_of_the_one_before_unless_that_raised() -> None:
-    used = [await in_greenlet(getcurrent) for _ in range(2)]
-    await raises(ZeroDivisionError, in_greenlet(lambda: 1 // 0))
-    used.append(await in_greenlet(getcurrent))
-    assert used[0] is used[1] is not used[2]
 
 
 async def test_the_end_of_a_lane_is_found_by_its_index(backend: Backend, url: str) -> None:
@@ -698,7 +696,8 @@ async def test_a_borrowed_engine_is_not_disposed_of(url: str) -> None:
         assert id(engine.pool) == id(pool)
         assert pool.checkedin() > 0
         async with engine.connect() as connection:
-            assert (await connection.exec_driver_sql("SELECT id FROM sessions")).scalars().all() == [session.id]
+            found = await connection.exec_driver_sql("SELECT id FROM sessions")
+            assert found.scalars().all() == [session.id]
     finally:
         await engine.dispose()
 

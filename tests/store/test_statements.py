@@ -170,7 +170,8 @@ def outcome(call: Callable[..., object], *arguments: object, **parameters: objec
 
 async def test_postgres_returns_the_columns_that_statements_declare(new_database: NewDatabase) -> None:
     url = new_database()
-    await (await open_engine(url, sources=counted_sources())).close()
+    backend = await open_engine(url, sources=counted_sources())
+    await backend.close()
 
     wrong = {}
     async with connected(url) as connection:
@@ -179,7 +180,8 @@ async def test_postgres_returns_the_columns_that_statements_declare(new_database
                 continue
             prepared = await connection.prepare(statement.numbered)
             found = [TYPES[each.type.name] for each in prepared.get_attributes() if each.type.name != "void"]
-            if (declared := declared_types(statement)) is not None and found != declared:
+            declared = declared_types(statement)
+            if declared is not None and found != declared:
                 wrong[name] = (declared, found)
 
     assert wrong == {}

@@ -381,7 +381,8 @@ BLOB_DATA = sql.statement(tuple[bytes])("SELECT b.data FROM blobs b WHERE b.tree
 
 def blob_data(tx: Transaction, tree_id: int, sha256: bytes) -> bytes | None:
     """Return the data of a blob; None if there is none."""
-    return (tx.first(BLOB_DATA, tree_id=tree_id, sha256=sha256) or (None,))[0]
+    (data,) = tx.first(BLOB_DATA, tree_id=tree_id, sha256=sha256) or (None,)
+    return data
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1146,7 +1147,8 @@ ID_AT = sql.statement(tuple[str])(
 
 def id_at(tx: Transaction, tree_id: int, lane_id: int, depth: int) -> str | None:
     """Return the id of the entry at a place, or None."""
-    return (tx.first(ID_AT, tree_id=tree_id, lane_id=lane_id, depth=depth) or (None,))[0]
+    (entry_id,) = tx.first(ID_AT, tree_id=tree_id, lane_id=lane_id, depth=depth) or (None,)
+    return entry_id
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1167,7 +1169,8 @@ SESSION_AND_EPOCH = sql.statement(_with_epoch)(f"SELECT {sql.EPOCH}, {sql.STATE}
 
 def read_epoch(tx: Transaction) -> int:
     """Return the epoch (see `Backend.read_epoch`)."""
-    return (tx.first(sql.READ_STATE, name="epoch") or (0,))[0]
+    (epoch,) = tx.first(sql.READ_STATE, name="epoch") or (0,)
+    return epoch
 
 
 def read_state_and_epoch(tx: Transaction, session_id: str) -> tuple[SessionState, int]:

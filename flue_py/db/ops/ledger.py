@@ -673,7 +673,8 @@ def key_of_target(
         row = tx.first(BUDGET_OF_SCOPE, scope=scope, unit=unit, period=period)
     else:
         row = tx.first(BUDGET_OF_SESSION, session_id=session_id, covers=covers, unit=unit, period=period)
-    return None if row is None else row[0]
+    (key,) = row or (None,)
+    return key
 
 
 def _free_id(sources: Sources, is_taken: Callable[[str], bool]) -> str:
@@ -723,7 +724,8 @@ def get_budget(tx: Transaction, sources: Sources, budget_id: str) -> ledger.Budg
 
 def _key_of(tx: Transaction, budget_id: str) -> int | None:
     row = tx.first(BUDGET_KEY, id=budget_id) if is_storable(budget_id) else None
-    return None if row is None else row[0]
+    (key,) = row or (None,)
+    return key
 
 
 def _require_key(tx: Transaction, budget_id: str) -> int:

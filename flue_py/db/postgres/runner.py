@@ -7,21 +7,20 @@ import contextlib
 import json
 import random
 import secrets
-import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import asyncpg
-from greenlet import getcurrent, greenlet
 from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_dbapi
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
+from sqlalchemy.util.concurrency import greenlet_spawn
 
 from flue_py.core.json import Frozen
 from flue_py.core.sessions import Appended, Problem, SessionInfo, is_storable
@@ -110,15 +109,15 @@ DRIVER_ERRORS = (
 UNIQUE_VIOLATION = "23505"
 DIVISION_BY_ZERO = "22012"
 
-# Another transaction was in the way, by a deadlock, a serialization failure or the same id, and this was rolled back:
-# another run may not meet it.
-_ROLLED_BACK = frozenset({"40001", "40P01", UNIQUE_VIOLATION})
+# Another transaction was in the way and this one was rolled back: it can simply be run again.
+_ROLLED_BACK = frozenset({"40001", "40P01"})
 
 _BUSY = {
     "55P03": "another session holds a lock for longer than lock_timeout",
     "57014": "the statement was cancelled, as after statement_timeout",
     "53300": "the server has no free connection slot",
-    **dict.fromkeys(("40001", "40P01"), "other transactions were in the way again and again"),
+    "40001": "other transactions were in the way again and again",
+    "40P01": "other transactions were in the way again and again",
 }
 _UNAVAILABLE = {
     "25006": "the server is read-only (a standby, or default_transaction_read_only)",
@@ -165,6 +164,11 @@ def _is_closed_interface(error: BaseException) -> bool:
     name = type(error).__name__
     # A connection that the server ends while it is idle is out of step, for asyncpg, until it is seen to be closed.
     return name == "InternalClientError" or (name == "InterfaceError" and "clos" in str(error))
+
+
+def was_rolled_back(error: BaseException) -> bool:
+    """Return whether the server rolled the transaction back for others' sake: a deadlock, a serialization failure."""
+    return sqlstate_of(error) in _ROLLED_BACK
 
 
 def met_taken_id(error: BaseException) -> bool:
@@ -590,43 +594,9 @@ class Listener:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A transaction on asyncpg, for code that runs in a greenlet: each call waits for its answer.
+# A transaction on asyncpg, for code that runs in SQLAlchemy's greenlet: each call waits for its answer.
 
 Result = TypeVar("Result")
-
-
-_idle = threading.local()
-_MOST_IDLE = 100
-
-
-def _run_calls() -> None:
-    """Run one call after the other, in a greenlet: a new one for each would take as long as asyncpg itself."""
-    while True:
-        worker: Any = getcurrent()
-        worker.result = worker.call()
-        worker.call = None
-        worker.parent.switch()
-
-
-async def in_greenlet(call: Callable[[], Result]) -> Result:
-    """Return the result of a call that may wait for the driver, as `greenlet_spawn` of SQLAlchemy does."""
-    current, idle = getcurrent(), _idle.__dict__.setdefault("workers", [])
-    worker: Any = idle.pop() if idle else greenlet(_run_calls)
-    worker.__sqlalchemy_greenlet_provider__ = True
-    worker.call, worker.parent, worker.gr_context = call, current, current.gr_context
-    awaited = worker.switch()
-    # One whose call raises ends with it.
-    while worker.call is not None:
-        try:
-            answer = await awaited
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is for the call
-            awaited = worker.throw(error)
-        else:
-            awaited = worker.switch(answer)
-    result, worker.result, worker.gr_context = worker.result, None, None
-    if len(idle) < _MOST_IDLE:
-        idle.append(worker)
-    return cast("Result", result)
 
 
 class Connection:
@@ -758,6 +728,13 @@ def _arguments(statement: Statement[R], parameters: Parameters) -> list[object]:
 #
 # The row of the session is locked and compared first (``planned``); everything else reads from that, so that it
 # writes nothing where the session has moved on. Several rows of a table come as arrays, a column each.
+
+
+def land_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend | PlannedFork) -> object | None:
+    """Write a plan; return its result, or None, with nothing written, where it takes a transaction."""
+    if isinstance(planned, PlannedAppend):
+        return append_in_one_statement(tx, planned)
+    return fork_in_one_statement(tx, planned)
 
 
 def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend) -> Appended | None:
@@ -990,13 +967,19 @@ class _Progress:
     """How far an operation has come: whether a commit is on its way, and which plans may have landed unheard."""
 
     def __init__(self) -> None:
+        self.is_committing = False
+        self.sending: PlannedAppend | PlannedFork | None = None
         self.unheard: list[PlannedAppend | PlannedFork] = []
-        self.begin()
 
     def begin(self) -> None:
         """Begin another attempt, or the first."""
         self.is_committing = False
-        self.sending: PlannedAppend | PlannedFork | None = None
+        self.sending = None
+
+    def lose_connection(self) -> None:
+        """Note that the plan under way may have landed."""
+        if self.is_committing and self.sending is not None:
+            self.unheard.append(self.sending)
 
 
 # PostgreSQL alone.
@@ -1029,7 +1012,10 @@ class PostgresRunner(Runner):
         self._busy_timeout = busy_timeout
         self._loop = asyncio.get_running_loop()
         self._opener = Opener()
-        self._tasks: set[asyncio.Future[Any]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._loose_reads = 0
+        self._no_loose_reads = asyncio.Event()
+        self._no_loose_reads.set()
         self._states: dict[str, SessionState] = {}
         self._listener = Listener(self._own_connection)
         self._followers: set[asyncio.Event] = set()
@@ -1046,7 +1032,8 @@ class PostgresRunner(Runner):
 
     async def size_bytes(self) -> int | None:
         row = await self.read(lambda tx: tx.first(DATABASE_SIZE), loose=True)
-        return None if row is None else row[0]
+        (size,) = row or (None,)
+        return size
 
     async def start(self) -> None:
         """Prepare the database. Raises as `open_postgres` says; does not wait for a server that is not there."""
@@ -1101,7 +1088,10 @@ class PostgresRunner(Runner):
     # -- running ------------------------------------------------------------------------------------------------
 
     async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
-        result = await self._run(partial(self._write_once, work), repeatable=repeatable)
+        def once(connection: Connection, progress: _Progress) -> Result:
+            return self._write_once(connection, progress, work)
+
+        result = await self._run(once, repeatable=repeatable)
         self._wake_followers()
         return result
 
@@ -1123,15 +1113,18 @@ class PostgresRunner(Runner):
     async def _read_loosely(self, work: Callable[[Transaction], Result]) -> Result:
         """Run a read without a transaction, in the caller's own task: there is nothing to finish or to roll back."""
 
+        def once(connection: Connection, _: _Progress) -> Result:
+            return work(PostgresTransaction(connection, loose=True))
+
         self._require_open()
-        end = self._loop.create_future()
-        self._tasks.add(end)
+        self._loose_reads += 1
+        self._no_loose_reads.clear()
         try:
-            loosely = partial(PostgresTransaction, loose=True)
-            return await self._persist(lambda connection, _: work(loosely(connection)), _Progress(), repeatable=True)
+            return await self._persist(once, _Progress(), repeatable=True)
         finally:
-            self._tasks.discard(end)
-            end.set_result(None)
+            self._loose_reads -= 1
+            if not self._loose_reads:
+                self._no_loose_reads.set()
 
     async def land(self, session_id: str, plan: Callable[[Transaction], Plan[Result] | Result]) -> Result | None:
         """Return the result of a plan in one statement, or None, with nothing done, where it takes a transaction.
@@ -1157,11 +1150,10 @@ class PostgresRunner(Runner):
                     continue
                 if not isinstance(planned, (PlannedAppend, PlannedFork)):
                     return cast("Result", planned)
-                write: Any = append_in_one_statement if isinstance(planned, PlannedAppend) else fork_in_one_statement
                 progress.sending = planned
                 progress.is_committing = True
                 try:
-                    result: Result | None = write(tx, planned)
+                    result = cast("Result | None", land_in_one_statement(tx, planned))
                 except asyncio.CancelledError:
                     # The server has given the statement up, while it waited for a lock, or it was faster.
                     if not _has_landed(PostgresTransaction(connection), planned):
@@ -1180,7 +1172,7 @@ class PostgresRunner(Runner):
     def forget_states(self) -> None:
         self._states.clear()
 
-    def _write_once(self, work: Callable[[Transaction], Result], connection: Connection, progress: _Progress) -> Result:
+    def _write_once(self, connection: Connection, progress: _Progress, work: Callable[[Transaction], Result]) -> Result:
         tx = PostgresTransaction(connection, locks=True)
         try:
             # Whoever is cancelled meanwhile does not know whether it has begun.
@@ -1232,17 +1224,16 @@ class PostgresRunner(Runner):
             attempts += 1
             progress.begin()
             try:
-                return await in_greenlet(partial(self._borrow, once, progress))
+                return await greenlet_spawn(self._borrow, once, progress)
             except FlueError:
                 raise
             except _FAILURES as error:
                 if is_lost_connection(error):
-                    if progress.is_committing and progress.sending is not None:
-                        progress.unheard.append(progress.sending)
+                    progress.lose_connection()
                     self._require_repeatable(error, progress, repeatable)
                     if self._loop.time() + pause > patience_ends:
                         raise self._given_up(error, progress) from error
-                elif not (isinstance(error, IdTaken) or sqlstate_of(error) in _ROLLED_BACK) or attempts == _ATTEMPTS:
+                elif not (_should_run_again(error) and attempts < _ATTEMPTS):
                     raise self._translated(error) from error
                 elif met_taken_id(error):
                     # Whoever has the id has committed: nobody is waited for, and another id is drawn at once.
@@ -1331,7 +1322,8 @@ class PostgresRunner(Runner):
 
     async def _snapshot(self) -> str:
         row = await self.read(lambda tx: tx.first(SNAPSHOT), loose=True)
-        return "" if row is None else row[0]
+        (snapshot,) = row or ("",)
+        return snapshot
 
     def _wake_followers(self) -> None:
         for event in self._followers:
@@ -1348,7 +1340,7 @@ class PostgresRunner(Runner):
                 raise StoreUnavailable(f"{self.location}: the connection was lost")
             return driver
 
-        return await in_greenlet(detached)
+        return await greenlet_spawn(detached)
 
     # -- the rest -----------------------------------------------------------------------------------------------
 
@@ -1364,8 +1356,14 @@ class PostgresRunner(Runner):
         await self._listener.close()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        await self._no_loose_reads.wait()
         if self._owned:
             await self._engine.dispose()
+
+
+def _should_run_again(error: BaseException) -> bool:
+    """Return whether the transaction was rolled back for a reason that another run may not meet."""
+    return isinstance(error, IdTaken) or was_rolled_back(error) or sqlstate_of(error) == UNIQUE_VIOLATION
 
 
 def _has_landed(tx: PostgresTransaction, sent: PlannedAppend | PlannedFork) -> bool:
