@@ -754,7 +754,8 @@ class Navigated(Frozen):
 class ReadStamp(Frozen):
     """The state that a read depends on. While leaf and epoch are unchanged, so is the answer.
 
-    A longer path is read behind the leaf, at ``depth``, as long as the context's ``compaction_id`` is the same.
+    A longer path is read behind the leaf, at ``depth``, as long as the context's ``compaction_id`` is the same; behind
+    one without a depth (-1), it is read whole.
     """
 
     leaf_id: str | None

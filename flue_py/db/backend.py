@@ -1053,9 +1053,10 @@ class Backend:
     """
 
     read_path = _read(lambda: ops.read.read_path, loose=True)
-    """Return the entries from root to leaf; those behind the leaf of ``unless`` if it goes on.
+    """Return the entries from root to leaf; if the path goes on from the leaf of ``unless``, those behind that.
 
-    Raises `EntryNotFound`. O(entries returned), by a range scan for each lane that they are in.
+    Raises `EntryNotFound`. O(entries returned), by a range scan for each lane that they are in; with ``unless`` of
+    another branch, those of this one are read twice from its depth on.
     """
 
     read_path_since = _read(lambda: ops.read.read_path_since)
@@ -1076,9 +1077,9 @@ class Backend:
     """Return the input of `context_of`: the kept part of the path, root to leaf, and the compaction.
 
     If that one has pinned entries, they come first, with the exclusions that lie before the kept part.
-    As `read_path`, it goes on behind ``unless``. No context shows artifacts, and the text cut out of them is neither
-    read nor part of their payloads here. Raises `EntryNotFound`. O(kept entries + forks on the path), however
-    long the history before them; with pins, also O(exclusions).
+    As `read_path`, it goes on behind ``unless``, while the compaction is the same. No context shows artifacts, and the
+    text cut out of them is neither read nor part of their payloads here. Raises `EntryNotFound`. O(kept entries + forks
+    on the path), however long the history before them; with pins, also O(exclusions).
     """
 
     read_messages = _read(lambda: ops.read.read_messages, loose=True)

@@ -95,7 +95,7 @@ SECOND_OF_PAIR = _piece("json_extract(pair.value, '$[1]')", "(pair.value ->> 1)"
 # The ends of lanes that a JSON array of [tree, lane, depth to keep] names, as rows; and the entries in them.
 _TAILS = "SELECT CAST({} AS BIGINT) AS tree_id, CAST({} AS BIGINT) AS lane_id, CAST({} AS BIGINT) AS low FROM {}"
 _SQLITE_TAILS = _TAILS.format(*(f"json_extract(value, '$[{place}]')" for place in range(3)), "json_each(:tails)")
-# Of an array of JSON, PostgreSQL takes a hundred rows for granted, too; the elements of an array it counts.
+# PostgreSQL counts the elements of an array, and takes a hundred for granted in JSON, which `json.dumps` made here.
 _TAIL = "unnest(string_to_array(btrim(:tails, '[]'), '], [')) AS tail"
 _POSTGRES_TAILS = _TAILS.format(*(f"split_part(tail, ', ', {place})" for place in (1, 2, 3)), _TAIL)
 IN_TAIL = "e.tree_id = t.tree_id AND e.lane_id = t.lane_id AND e.depth > t.low"

@@ -98,7 +98,7 @@ _MOST, _MOST_BYTES, _BESIDE = 200, 128_000_000, 300
 
 
 async def _listed(call: Call, session: Session) -> Listed:
-    """Return the items of a conversation. One point read if they are those of the last time, else O(context)."""
+    """Return the items of a conversation: one point read if they are those of the last time, else O(context)."""
     key, backend = session.info.session_key, call.store.backend
     all_listed = _LISTED.setdefault(backend, OrderedDict())
     listed = all_listed.get(key)

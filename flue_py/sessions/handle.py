@@ -405,17 +405,17 @@ def check_rewind(to: LeafChoice, turns: int | None) -> None:
 
 
 class KnownPath(Frozen):
-    """The active path as last read, good while the stamp holds."""
+    """The active path as last read, good while the stamp holds, and the beginning of a longer one."""
 
     stamp: ReadStamp
     entries: list[Entry]
 
 
 class KnownContext(Selective):
-    """The context as last read, good while the stamp holds; ``tail`` is the stretch of path it was made from.
+    """The context as last read, good while the stamp holds, and the beginning of a longer one.
 
-    ``counts`` are the tokens of each item, by the name of the counter, if they were counted before; ``settings`` are
-    those of the path, one at most, likewise.
+    ``tail`` is the stretch of path it was made from. ``counts`` are the tokens of each item, by the name of the
+    counter, if they were counted before; ``settings`` are those of the path, one at most, likewise.
     """
 
     _not_compared: ClassVar[tuple[str, ...]] = ("counts", "settings")
@@ -643,10 +643,10 @@ class Handle:
         returned, from the next place on that divides no call and result. Only where there is no such place, because
         the last exchange is longer than ``limit``, that is returned whole.
 
-        O(path), or O(new entries) and a list copy where it was read before. With ``limit``: O(limit + forks on the
-        path), however long the path, plus the entries between its results and their calls. With ``since``: O(entries
-        returned + forks on the path). Raises `EntryNotFound` for a ``leaf`` the session does not see, `InvalidArgument`
-        for a ``limit`` below 1 or beside ``since``.
+        O(path), or O(new entries) and a list copy where it goes on from the one read before. With ``limit``: O(limit +
+        forks on the path), however long the path, plus the entries between its results and their calls. With ``since``:
+        O(entries returned + forks on the path). Raises `EntryNotFound` for a ``leaf`` the session does not see,
+        `InvalidArgument` for a ``limit`` below 1 or beside ``since``.
         """
         checked_leaf(leaf)
         checked_place(since, "since")
@@ -756,9 +756,9 @@ class Handle:
         comes first, is among them only where all the others are. As in `get_active_path`, they never begin between a
         tool call and its result.
 
-        O(kept entries + forks on the path), or O(new entries) and a list copy where it was read before. With ``limit``:
-        O(entries behind the items + forks on the path), plus the entries between its results and their calls. Raises
-        `EntryNotFound` for a ``leaf`` the session does not see, `InvalidArgument` for a ``limit`` below 1.
+        O(kept entries + forks on the path), or O(new entries) and list copies where it goes on from the one read
+        before, without exclusions. With ``limit``: O(entries behind the items + forks on the path), plus the entries
+        between its results and their calls. Raises `EntryNotFound` for a ``leaf`` the session does not see, `InvalidArgument` for a ``limit`` below 1.
         """
         if limit is not None:
             return list(await self._context_end(limit, leaf))

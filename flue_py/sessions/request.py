@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from itertools import takewhile
@@ -31,7 +32,7 @@ from flue_py.core.sessions import STORED, Appended, LeafChoice, Stored
 from flue_py.core.usage import MAX_AMOUNT, PaidCall, UsageTotals
 from flue_py.db.backend import Backend
 from flue_py.db.runner import collector_held
-from flue_py.errors import IdempotencyConflict, InvalidArgument, SessionNotFound, shown
+from flue_py.errors import EntryNotFound, IdempotencyConflict, InvalidArgument, SessionNotFound, shown
 from flue_py.lazy import lazy_module
 from flue_py.prices import CacheRules, CallPricer, ModelRates
 from flue_py.providers import base
@@ -201,7 +202,10 @@ class Context(Group[Writing]):
         base_leaf, base = next(reversed(self._session._chains.items()), (None, None))
         if base is None or base_leaf is None or leaf is None or not base.chain.can_grow:
             return None
-        common = await self._backend.common_ancestor(self._ref, self._ref, leaf=base_leaf, other_leaf=leaf)
+        common = None
+        # The leaf that is known may have been deleted since.
+        with suppress(EntryNotFound):
+            common = await self._backend.common_ancestor(self._ref, self._ref, leaf=base_leaf, other_leaf=leaf)
         ancestor = None if common is None else await self._backend.get_entry(self._ref, common)
         if ancestor is None or ancestor.depth < base.chain.changed_at:
             return None

@@ -159,7 +159,7 @@ class ReadContract:
             assert (again.goes_on, [*again.entries]) == (True, [])
             assert (again.leaf_id, again.stamp) == (session.leaf_id, stamp)
             assert (await read(session.id, leaf=session.leaf_id, unless=stamp)).goes_on
-            assert entries_of(await read(session.id, leaf=older, unless=stamp)) != []
+            assert ids_of(entries_of(await read(session.id, leaf=older, unless=stamp))) == [older]
             await backend.set_label(session.id, older, "other")
             assert (await read(session.id, unless=stamp)).stored_leaf_id == session.leaf_id
             (leaf,) = await add(backend, session.id, user())

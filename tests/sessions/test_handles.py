@@ -88,6 +88,24 @@ async def test_a_handle_that_has_read_answers_as_a_fresh_one(session: Session, s
             assert await handle.build_context_entries() == await fresh.build_context_entries(), number
 
 
+@also_in_memory
+async def test_entries_that_were_read_lose_the_session_that_is_deleted(session: Session, store: Store) -> None:
+    await (made_by := await session.fork()).append_message(user("a"))
+    fork = await made_by.fork()
+    assert [entry.session_id for entry in await fork.get_active_path()] == [made_by.id]
+    await store.delete_session_tree(made_by)
+    await fork.append_message(user("b"))
+    assert [entry.session_id for entry in await fork.get_active_path()] == [None, fork.id]
+    assert [item.entry.session_id for item in await fork.build_context_entries()] == [None, fork.id]
+
+
+async def test_a_prefix_is_found_beside_a_leaf_that_is_gone(session: Session) -> None:
+    *_, before, last = (await session.append_messages([user("a"), assistant("b"), user("c"), user("d")])).entry_ids
+    assert (await session.context.common_prefix(before, last)).items == 3
+    await session.remove_leaf_message(last)
+    assert (await session.context.common_prefix(None, before)).items == 0
+
+
 async def test_operations_of_every_kind_keep_their_order_on_one_handle(session: Session) -> None:
     _, moved, _, path, undone, context = await asyncio.gather(
         session.append_messages([user("a"), user("b")]),

@@ -109,8 +109,7 @@ def plan_append(
     digest = b""
     if idempotency_key is not None:
         digest = content_digest([(new.kind, new.payload, new.source, new.extra) for new in entries])
-        stored = replayed_result(tx, state, idempotency_key, "append", digest)
-        if stored is not None:
+        if (stored := replayed_result(tx, state, idempotency_key, "append", digest)) is not None:
             return appended_of(json.loads(stored))
     on_branch = not state.require(expected, on_conflict) and on_conflict == "branch"
     if not entries:

@@ -767,8 +767,7 @@ def remember_result(
     tx: Transaction, state: SessionState, idempotency_key: str | None, operation: str, digest: bytes, result: object
 ) -> None:
     """Store the result of an operation under its key, for the retry."""
-    row = request_row(state, idempotency_key, operation, digest, result)
-    if row is not None:
+    if (row := request_row(state, idempotency_key, operation, digest, result)) is not None:
         tx.insert(sql.INSERT_REQUEST, [row])
 
 

@@ -339,6 +339,9 @@ def _carry_out(tx: Transaction, fates: list[LaneFate], blobs: Iterable[tuple[int
     lanes = [(fate.heir, {"tree_id": fate.lane.tree_id, "lane_id": fate.lane.lane_id}) for fate in fates]
     handed_over = [{**lane, "owner_key": heir} for heir, lane in lanes if heir is not None]
     tx.run_many(HAND_OVER_LANE, handed_over)
+    if handed_over:
+        # Entries that stay have lost the session that made them.
+        tx.run(NEXT_EPOCH)
     tx.run_many(DELETE_LANE, [lane for heir, lane in lanes if heir is None])
     unused = [{"tree_id": tree_id, "sha256": blob} for tree_id, blob in sorted(blobs)]
     if not tx.is_alone:

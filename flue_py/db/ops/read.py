@@ -135,8 +135,7 @@ def read_context(
         compaction = _latest_compaction(tx, state, position)
     compaction_id = None if compaction is None else compaction.id
     stamp = ReadStamp(at, epoch, -1 if position is None else position.depth, compaction_id)
-    behind = _entries_behind(tx, state, position, unless, stamp, contents=False)
-    if behind is not None:
+    if (behind := _entries_behind(tx, state, position, unless, stamp, contents=False)) is not None:
         return PathRead(at, state.leaf, state.revision, stamp, behind, goes_on=True)
     compaction = in_effect(tx, state, compaction)
     view = EVERYTHING if compaction is None else kept_by(tx, state, compaction)

@@ -388,8 +388,7 @@ def plan_fork(
     named = [{name: text for name, text in further.items() if text is not None}]
     described = (leaves, new.key, new.title, new.metadata_text, *(named if named[0] else ()))
     digest = b"" if idempotency_key is None else base.content_digest(*described)
-    stored = base.replayed_result(tx, state, idempotency_key, "fork", digest)
-    if stored is not None:
+    if (stored := base.replayed_result(tx, state, idempotency_key, "fork", digest)) is not None:
         return replayed_session(tx, json.loads(stored))
     state.require(expected)
     _, leaf = base.place(tx, state, at)
@@ -417,8 +416,7 @@ def create_task(tx: Transaction, sources: Sources, operation: CreateTask) -> ses
     sessions.check_name(task_id, "task_id")
     state = base.read_state(tx, parent_id)
     digest = b"" if idempotency_key is None else base.content_digest(task_id, new.key, new.title, new.metadata_text)
-    stored = base.replayed_result(tx, state, idempotency_key, "task", digest)
-    if stored is not None:
+    if (stored := base.replayed_result(tx, state, idempotency_key, "task", digest)) is not None:
         return replayed_session(tx, json.loads(stored))
     info = _linked_child(tx, state, task_id)
     if info is None:
