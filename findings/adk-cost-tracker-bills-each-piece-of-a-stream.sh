@@ -77,7 +77,10 @@ async def ask(mode, answers):
     options = {"user_id": "user", "session_id": session.id, "run_config": RunConfig(streaming_mode=mode)}
     async for _ in runner.run_async(new_message=types.UserContent("Where is the key?"), **options):
         pass
-    while len(stored(path)) < answers:
+    # The rows are written behind the run: until they are there, at most ten seconds.
+    for _ in range(200):
+        if len(stored(path)) >= answers:
+            break
         await asyncio.sleep(0.05)
     await asyncio.sleep(0.5)
     rows = stored(path)

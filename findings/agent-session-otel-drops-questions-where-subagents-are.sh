@@ -2,15 +2,15 @@
 # agent-session-otel 0.2.0 (PyPI): where Claude Code used a sub-agent, the question and the answer of the session are dropped; and
 # usage is exported once per block with Claude Code, twice with Codex.
 #
-# Behaviour seen: it makes OpenTelemetry traces of the files of coding agents; "the whole point of this tool is to not lose data",
-# says its code. (1) A span's id is made of the session and the line's number. The rows of a sub-agent have the session of the one
-# who called it, in a file of their own, which is read first: a row of the session that has the number of one of these is a
-# duplicate, and skipped. Here the user's question is gone, and the answer with its usage, all that the user saw. The root span
-# counts "duplicate_events_skipped". (2) What is left of the caller gets the time after the sub-agent's last row, a microsecond
-# apart. (3) Claude Code writes a row per block of an answer, each with the usage of all of it, and each row becomes a
-# `gen_ai.usage` of its own: two calls of 1,000 tokens in, one with thinking, words and a call, have 4,000. The message's id,
-# which would tell, is not exported. (4) Codex writes a call's usage twice, as `token_usage_record` and as `token_count`, and
-# both are exported: 1,000 tokens are 2,000.
+# Behaviour seen: it makes OpenTelemetry traces of the files of coding agents; "the whole point of this tool is to not lose
+# data", says its code. (1) A span's id is made of the session and the line's number. The rows of a sub-agent have the session of
+# the one who called it, in a file of their own, which is read first: a row of the session that has the number of one of these is
+# a duplicate, and skipped; its README says that ids are made so, and nothing of sub-agents. Here the user's question is gone,
+# and the answer with its usage, all that the user saw. The root span counts "duplicate_events_skipped". (2) What is left of the
+# caller gets the time after the sub-agent's last row, a microsecond apart, though their rows have times. (3) Claude Code writes
+# a row per block of an answer, each with the usage of all of it, and each row becomes a `gen_ai.usage` of its own: two calls of
+# 1,000 tokens in, one with thinking, words and a call, have 4,000. The message's id, which would tell, is not exported. (4)
+# Codex writes a call's usage twice, as `token_usage_record` and as `token_count`, and both are exported: 1,000 tokens are 2,000.
 #
 # Needs Python 3.9 with venv and a registry. Exits 1 if the behaviour is another.
 set -euo pipefail

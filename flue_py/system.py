@@ -89,7 +89,7 @@ class _EnteredOnce(Generic[Manager]):
         self._was_entered = False
 
     def __getattr__(self, name: str) -> Never:
-        raise AttributeError(f"{name}: this was not entered yet; do so by with, async with or an ExitStack")
+        raise AttributeError(f"{name}: enter {self._name} by with, async with or an ExitStack, and use the result")
 
     def entered(self) -> Manager:
         """Return the manager, to be entered. Raises `InvalidArgument` the second time."""

@@ -726,7 +726,7 @@ def _row_lines(report: ImportReport) -> list[Line]:
     """Return the outcome of rows that made no entry of their own, or another one than they say."""
     dim = [f"{counted(count, 'row')} left out: {reason}" for reason, count in report.left_out.items()]
     if report.merged:
-        dim.insert(0, f"{counted(report.merged, 'row')} merged into the messages of others")
+        dim.insert(0, f"{counted(report.merged, 'row')} merged into messages of other rows")
     striking = [
         f"the session had moved on: its leaf stays at {session.leaf_id}"
         for session in report.sessions

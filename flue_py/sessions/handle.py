@@ -758,7 +758,8 @@ class Handle:
 
         O(kept entries + forks on the path), or O(new entries) and list copies where it goes on from the one read
         before, without exclusions. With ``limit``: O(entries behind the items + forks on the path), plus the entries
-        between its results and their calls. Raises `EntryNotFound` for a ``leaf`` the session does not see, `InvalidArgument` for a ``limit`` below 1.
+        between its results and their calls. Raises `EntryNotFound` for a ``leaf`` the session does not see,
+        `InvalidArgument` for a ``limit`` below 1.
         """
         if limit is not None:
             return list(await self._context_end(limit, leaf))

@@ -118,7 +118,7 @@ def _is_of(rule: Rule, info: SessionInfo) -> bool:
 
 
 async def find_completed(store: Store) -> list[SessionInfo]:
-    """Return the sessions marked as completed, at any time, the most recently active first. O(sessions)."""
+    """Return the completed sessions that are no tasks, the most recently active first. O(sessions)."""
     return await _chosen(store, lambda info: info.completed_us is not None)
 
 
@@ -140,9 +140,10 @@ async def find_prunable(
 
 
 async def find_older(store: Store, age: timedelta, now: datetime) -> list[SessionInfo]:
-    """Return the sessions that were last active longer ago than ``age``, with all of their task sessions.
+    """Return the sessions that were last active longer ago than ``age``, if all of their task sessions were, too.
 
-    The most recently active first. O(sessions), and for each that is as old, the cost of planning its deletion.
+    Without these; the most recently active first. O(sessions), and for each that is as old, the cost of planning its
+    deletion.
     """
     try:
         before = now - age

@@ -440,7 +440,9 @@ def as_first(rows: dict[str, list[dict[str, object]]]) -> dict[str, list[dict[st
 
 def test_heads_cover_the_columns_that_they_covered_when_a_migration_made_them() -> None:
     covered = len(PLACE) + len(SESSION_COLUMNS)
-    assert covered == 33, "renew_heads in migrations/env.py on upgrades from before these columns, or no session opens"
+    assert covered == 33, (
+        "compute_digests in migrations/env.py on upgrades from before these columns, or no session opens"
+    )
 
 
 def digests_of(path: Path) -> list[dict[str, object]]:
