@@ -219,6 +219,11 @@ class Journal:
         contents = [part.content for part in parts if isinstance(part, UserPromptPart)]
         return prompt in contents or not any(map(result_id, parts))
 
+    def used_results(self) -> set[str]:
+        """Return the ids of the calls that have a result behind the last answer, or in this run."""
+        mine = (part for message in self.messages if message.run_id == self._run_id for part in message.parts)
+        return {*self.results, *(part.tool_call_id for part in mine if isinstance(part, ToolReturnPart))}
+
     def has_ended(self) -> bool:
         """Return whether the messages end with an answer that calls no tool."""
         answer = self.answer
@@ -228,8 +233,7 @@ class Journal:
 
     async def add(self, messages: Sequence[ModelMessage]) -> None:
         """Commit the messages that are not stored. O(new messages)."""
-        if self._unsaved or self._new_of(messages):
-            await self._in_turn(lambda: self._commit_new(messages))
+        await self._in_turn(lambda: self._commit_new(messages))
 
     @property
     def is_behind(self) -> bool:

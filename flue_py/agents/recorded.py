@@ -252,12 +252,9 @@ class Recorded(AbstractCapability[Any]):
         return node
 
     def _not_used(self, results: DeferredToolResults) -> DeferredToolResults | None:
-        """Return the results of calls that have none stored; None if an earlier run was given all of them."""
-        journal, answer = self._of_run, self._of_run.answer
-        ids = {*results.calls, *results.approvals}
-        used = ids & journal.results.keys()
-        if journal.is_retry() and answer is not None:
-            used |= ids - {call.tool_call_id for call in answer.tool_calls}
+        """Return the results of calls that have none stored; None if an earlier try was given all of them."""
+        # A later answer may call by the same id: what was said of the earlier call is not said of that one.
+        used = {*results.calls, *results.approvals} & self._of_run.used_results()
         left = replace(results, calls={**results.calls}, approvals={**results.approvals})
         for call_id in used:
             left.calls.pop(call_id, None)

@@ -125,7 +125,7 @@ def _check(options: SimpleNamespace) -> None:
 @click.option("--resume", metavar="[ID]", is_flag=False, flag_value="", help="Go on with a run; without ID choose one.")
 @click.option("--hitl", is_flag=True, help="Ask a person after every turn.")
 @click.option("--ci", is_flag=True, help="Exit code 2 if a contract does not hold at the end.")
-@click.option("--work-dir", metavar="FOLDER", help="Where the agents work (default: here, or as before).")
+@click.option("--work-dir", metavar="FOLDER", help="Where the agents work (default: here).")
 @click.option("--output", metavar="FILE", help="Write a transcript, as Markdown.")
 def run(
     place: Place,
@@ -184,18 +184,10 @@ def run(
                 if text is not None:
                     async with journal.leased(store, session):
                         await runs.say(session, text)
-            works_in = folder if work_dir is not None else _folder_of(session)
-            return await _run(store, session, chosen, place, SimpleNamespace(folder=works_in, **options))
+            return await _run(store, session, chosen, place, SimpleNamespace(**options))
 
-    options = {"as_json": as_json, "hitl": hitl, "ci": ci, "output": output}
+    options = {"folder": folder, "as_json": as_json, "hitl": hitl, "ci": ci, "output": output}
     return asyncio.run(work())
-
-
-def _folder_of(session: Session) -> Path:
-    """Return where a run began; here, if that is not known. Refuses a folder that is gone."""
-    folder = Path(absolute(session.info.cwd or "."))
-    cli.refuse(not folder.is_dir(), f"the run began in {str(folder)!r}, which is gone: name a folder with --work-dir")
-    return folder
 
 
 def _is_config(text: str) -> bool:

@@ -185,7 +185,7 @@ async def _expected_revision(call: Call, header: str | None) -> int | None:
     """Return the revision of an ETag. Raises `RevisionConflict` for one of an earlier session of this id."""
     if header is None or header.strip() == "*":
         return None
-    parts = header.strip().removeprefix("W/").strip('"').split("-")
+    parts = header.strip().strip('"').split("-")
     if len(parts) != 3 or not parts[1].isascii() or not parts[1].isdigit() or len(parts[1]) > 18:
         raise InvalidArgument("If-Match: this is no ETag of a session; send the one that GET returned")
     if call.session_id and parts[0] != str((session := await call.session()).info.session_key):

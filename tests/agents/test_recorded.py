@@ -406,6 +406,23 @@ async def test_a_call_that_waits_for_a_person_is_made_once_they_have_answered(st
     assert (await store.verify()).problems == []
 
 
+async def test_an_approval_is_of_one_call_and_not_of_a_later_one_with_its_id(store: flue_py.Store) -> None:
+    runs: list[int] = []
+
+    def act(ctx: RunContext[None], n: int) -> None:
+        if not ctx.tool_call_approved:
+            raise ApprovalRequired
+        runs.append(n)
+
+    output: Any = [str, DeferredToolRequests]
+    await recorded(store, Script([call("act", "a", n=1)]), [act], output).run("Go.", conversation_id="c")
+    approved = DeferredToolResults(approvals={"a": True})
+    for script in (Script([call("act", "a", n=2)]), Script(said("End."))):
+        agent = recorded(store, script, [act], output)
+        await agent.run(conversation_id="c", run_id="r", deferred_tool_results=approved)
+    assert runs == [1]
+
+
 async def test_calls_may_have_the_ids_of_those_of_earlier_answers(store: flue_py.Store) -> None:
     answers = ([call("look_at")], [call("look_at")], [call("final_result", n="x")], [call("final_result", n=1)])
     for _ in range(2):
