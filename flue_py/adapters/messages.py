@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from msgspec import field
 
@@ -944,7 +944,7 @@ def to_gemini(context: Context) -> ProviderList:
 # Back
 
 
-def from_openai(messages: Iterable[Mapping[str, JsonValue]]) -> OurMessages:
+def from_openai(messages: Iterable[Mapping[str, object]]) -> OurMessages:
     """Return messages of OpenAI's Chat Completions as ours.
 
     Raises `InvalidEntry` with the path of a value that cannot be converted (``messages[1].tool_calls[0].id``). O(size).
@@ -952,7 +952,7 @@ def from_openai(messages: Iterable[Mapping[str, JsonValue]]) -> OurMessages:
     return _lists_ours(_converted(messages, "openai-chat"))
 
 
-def from_responses(items: Iterable[Mapping[str, JsonValue]]) -> OurMessages:
+def from_responses(items: Iterable[Mapping[str, object]]) -> OurMessages:
     """Return items of OpenAI's Responses as ours, a message for each.
 
     Raises `InvalidEntry` with the path of a value that cannot be converted. O(size).
@@ -961,7 +961,7 @@ def from_responses(items: Iterable[Mapping[str, JsonValue]]) -> OurMessages:
 
 
 def from_anthropic(
-    messages: Iterable[Mapping[str, JsonValue]], system: str | Iterable[Mapping[str, JsonValue]] | None = None
+    messages: Iterable[Mapping[str, object]], system: str | Iterable[Mapping[str, object]] | None = None
 ) -> OurMessages:
     """Return messages of Anthropic as ours; ``system``, a string or blocks, is a system message before them.
 
@@ -970,13 +970,14 @@ def from_anthropic(
     """
     first: list[Converted] = []
     if system is not None:
-        content = system if isinstance(system, str) else [part_from_block(dict(block)) for block in system]
+        blocks = cast("str | Iterable[JsonObject]", system)
+        content = blocks if isinstance(blocks, str) else [part_from_block(dict(block)) for block in blocks]
         first = _valid([Converted({"role": "system", "content": content}, {})], "system")
     return _lists_ours([*first, *_converted(messages, "anthropic")])
 
 
 def from_gemini(
-    contents: Iterable[Mapping[str, JsonValue]], system: str | Mapping[str, JsonValue] | None = None
+    contents: Iterable[Mapping[str, object]], system: str | Mapping[str, object] | None = None
 ) -> OurMessages:
     """Return contents of Gemini as ours; ``system``, a string or a content, is a system message before them.
 
@@ -986,12 +987,12 @@ def from_gemini(
     """
     first: list[Converted] = []
     if system is not None:
-        content: JsonObject = {"parts": [{"text": system}]} if isinstance(system, str) else dict(system)
-        first = _valid(convert({**content, "role": "system"}, "gemini", {}, "system"), "system")
+        content = {"parts": [{"text": system}]} if isinstance(system, str) else system
+        first = _valid(convert(cast("JsonObject", {**content, "role": "system"}), "gemini", {}, "system"), "system")
     return _lists_ours([*first, *_converted(contents, "gemini")])
 
 
-def _converted(messages: Iterable[Mapping[str, JsonValue]], shape: Shape) -> list[Converted]:
+def _converted(messages: Iterable[Mapping[str, object]], shape: Shape) -> list[Converted]:
     names: dict[str, str] = {}
     converted: list[Converted] = []
     for number, message in enumerate(messages):
@@ -999,10 +1000,11 @@ def _converted(messages: Iterable[Mapping[str, JsonValue]], shape: Shape) -> lis
         if not isinstance(message, Mapping):
             raise InvalidEntry(f"{where}: should be an object, not {shown(message)}")
         encode_json(message, where)
-        message_shape = shape_of(message, where)
+        value = cast("JsonObject", dict(message))
+        message_shape = shape_of(value, where)
         if message_shape not in (None, shape):
             raise InvalidEntry(f"{where}: is of the form {message_shape}, not {shape}")
-        converted += _valid(convert(dict(message), shape, names, where), where)
+        converted += _valid(convert(value, shape, names, where), where)
     return converted
 
 
@@ -1012,6 +1014,5 @@ def _valid(converted: list[Converted], where: str) -> list[Converted]:
     return converted
 
 
-def _lists_ours(converted: Iterable[Converted]) -> OurMessages:
-    items = [*converted]
-    return OurMessages([item.message for item in items], [item.beside for item in items])
+def _lists_ours(converted: list[Converted]) -> OurMessages:
+    return OurMessages([item.message for item in converted], [item.beside for item in converted])

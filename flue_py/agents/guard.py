@@ -542,7 +542,7 @@ class CompactionGuard:
         triggers: TriggerSettings | None = None,
         window: int | None = None,
         system: str | None = None,
-        tools: Sequence[Mapping[str, JsonValue]] | None = None,
+        tools: Sequence[Mapping[str, object]] | None = None,
         on_answer: Callable[[GuardAnswer], object] | None = None,
         before_compaction: BeforeCompaction | None = None,
         context: ContextSettings | Mapping[str, object] | None = None,
@@ -564,9 +564,8 @@ class CompactionGuard:
         handle.optional(handle.checked_count, window, "window")
         # 0 stands for a window that is not known, as everywhere.
         self.window = window_of(window, self.model) or None
-        checked_request(None, None, system, tools)
         self.system = system
-        self.tools = tools
+        self.tools = checked_request(None, None, system, tools)
         self.on_answer = handle.checked_function(on_answer, "on_answer")
         self.before_compaction = checked_hook(before_compaction)
         self._sending = Sending(context, sources)

@@ -770,7 +770,7 @@ def _place(text: str, at: int) -> int:
     return 0
 
 
-def asked_words(arguments: JsonValue) -> tuple[str, int] | str:
+def asked_words(arguments: object) -> tuple[str, int] | str:
     """Return the words and the limit that a call of `RECALL_TOOL` asks for, or a string that says why it is wrong."""
     if not isinstance(arguments, Mapping):
         return "the arguments should be an object with words"

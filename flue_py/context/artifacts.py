@@ -356,7 +356,7 @@ class Asked(NamedTuple):
     grep: str | None
 
 
-def asked_excerpt(arguments: JsonValue) -> Asked | str:
+def asked_excerpt(arguments: object) -> Asked | str:
     """Return the arguments of a call of `READ_ARTIFACT_TOOL`, or a string that says why they are wrong."""
     if not isinstance(arguments, Mapping):
         return "the arguments should be an object with an id"

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
 from itertools import count
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias, TypedDict, Unpack, cast
 
 from msgspec.structs import replace
 
@@ -206,7 +206,7 @@ class NewEntry(Selective):
     @classmethod
     def message(
         cls,
-        message: Mapping[str, JsonValue] | Message,
+        message: Mapping[str, object] | Message,
         source: str | None = None,
         *,
         calls: Sequence[Mapping[str, object]] = (),
@@ -221,7 +221,7 @@ class NewEntry(Selective):
         several entries: `append_message` converts it. O(size).
         """
         if isinstance(message, Mapping):
-            kinds.check_is_ours(message)
+            kinds.check_is_ours(cast("Mapping[str, JsonValue]", message))
         return _placed(entry_of_message(message, source, calls=calls), place)
 
     @classmethod
@@ -231,7 +231,7 @@ class NewEntry(Selective):
         *,
         first_kept_entry_id: str,
         tokens_before: int,
-        details: JsonValue = None,
+        details: object = None,
         usage: Mapping[str, object] | None = None,
         calls: Sequence[Mapping[str, object]] = (),
         from_hook: bool = False,
@@ -248,7 +248,7 @@ class NewEntry(Selective):
         _check_string(first_kept_entry_id, "first_kept_entry_id")
         if isinstance(tokens_before, bool) or not isinstance(tokens_before, int) or tokens_before < 0:
             raise InvalidEntry(f"tokens_before: {shown(tokens_before)} is not a count of tokens")
-        fields: JsonObject = {
+        fields: dict[str, object] = {
             "summary": summary,
             "firstKeptEntryId": first_kept_entry_id,
             "tokensBefore": tokens_before,
@@ -266,7 +266,7 @@ class NewEntry(Selective):
         *,
         from_id: str | None,
         abandoned_leaf_id: str | None = None,
-        details: JsonValue = None,
+        details: object = None,
         usage: Mapping[str, object] | None = None,
         calls: Sequence[Mapping[str, object]] = (),
         **place: Unpack[Placement],
@@ -279,7 +279,7 @@ class NewEntry(Selective):
         _check_string(summary, "summary")
         if from_id is not None:
             _check_string(from_id, "from_id")
-        fields: JsonObject = {"summary": summary, "fromId": from_id}
+        fields: dict[str, object] = {"summary": summary, "fromId": from_id}
         if abandoned_leaf_id is not None:
             _check_string(abandoned_leaf_id, "abandoned_leaf_id")
             fields["abandonedLeafId"] = abandoned_leaf_id
@@ -288,12 +288,7 @@ class NewEntry(Selective):
 
     @classmethod
     def custom(
-        cls,
-        kind: str,
-        data: JsonValue = None,
-        *,
-        calls: Sequence[Mapping[str, object]] = (),
-        **place: Unpack[Placement],
+        cls, kind: str, data: object = None, *, calls: Sequence[Mapping[str, object]] = (), **place: Unpack[Placement]
     ) -> NewEntry:
         """Return an entry of any further kind, with the paid calls that it stands for, if there are any.
 
@@ -368,8 +363,8 @@ def _placed(entry: NewEntry, place: Placement) -> NewEntry:
 
 def _summary(
     kind: str,
-    fields: JsonObject,
-    details: JsonValue,
+    fields: dict[str, object],
+    details: object,
     usage: Mapping[str, object] | None,
     calls: Sequence[Mapping[str, object]],
 ) -> NewEntry:
@@ -392,7 +387,7 @@ def _summary(
 
 
 def entry_of_message(
-    message: Mapping[str, JsonValue] | Message,
+    message: Mapping[str, object] | Message,
     source: str | None = None,
     where: str = "message",
     calls: Sequence[Mapping[str, object]] = (),
@@ -406,7 +401,8 @@ def entry_of_message(
     `flue_py.core.messages.check_complete`).
     """
     if isinstance(message, (dict, Mapping)):
-        value: Mapping[str, JsonValue] = message
+        # What is no JSON is refused below, by its path.
+        value = cast("Mapping[str, JsonValue]", message)
     elif isinstance(message, messages.MESSAGE_CLASSES):
         value = messages.message_json(message)
     else:

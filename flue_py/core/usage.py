@@ -861,6 +861,8 @@ class _Reading:
                 self._take_ticks(reported, name)
             elif spelling in (OWN_KEY, UPSTREAM):
                 of_key[spelling] = reported
+            elif spelling == "usage":
+                self._odd(name, "is a usage in a usage; nothing in it is counted, give its fields in its place")
             elif type(reported) is int and reported:
                 meant = _name_meant(spelling)
                 hint = f"; did you mean {shown(meant)}?" if meant else ""

@@ -1127,7 +1127,7 @@ class Compactions(Group[Writing]):
             lambda: facts.recall(behind.compaction_id, behind.source, words, limit=min(limit, facts.MOST_HITS))
         )
 
-    async def answer_recall(self, call: Mapping[str, JsonValue]) -> JsonObject:
+    async def answer_recall(self, call: Mapping[str, object]) -> JsonObject:
         """Return the result of a model's call of the tool `flue_py.compaction.facts.RECALL_TOOL`, as a message.
 
         ``call`` is the part of the model's answer: ``id``, ``name``, ``arguments``. A missing argument is named in a

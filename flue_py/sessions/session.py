@@ -891,7 +891,7 @@ class Branches(Group[Session]):
         *,
         source: HasId | str | None = None,
         source_leaf: LeafChoice = STORED,
-        details: Mapping[str, JsonValue] | None = None,
+        details: Mapping[str, object] | None = None,
         usage: Mapping[str, object] | None = None,
         calls: Sequence[Mapping[str, object]] = (),
         model: Model | None = None,
@@ -931,7 +931,7 @@ class Branches(Group[Session]):
                 "summary, usage and calls: are those of a summary that you give; leave them out with a model or a mode"
             )
         if making is not None:
-            return await self._merge_made(making, source_id, source_leaf, seen, dict(details or {}))
+            return await self._merge_made(making, source_id, source_leaf, seen, details or {})
         if summary is None:
             raise InvalidArgument("summary: give one, or the model or mode that makes it")
         NewEntry.branch_summary(
@@ -940,14 +940,14 @@ class Branches(Group[Session]):
 
         async def merge() -> Appended:
             merged = await self._range(source_id, source_leaf, self._session._built_on(seen))
-            noted: JsonObject = {**(details or {}), MERGED: merged.as_json}
+            noted = {**(details or {}), MERGED: merged.as_json}
             entry = NewEntry.branch_summary(summary, from_id=merged.leaf_id, details=noted, usage=usage, calls=calls)
             return await self._append_merged(merged, entry, seen)
 
         return await self._session._commit(merge, self._session._note_append)
 
     async def _merge_made(
-        self, making: BranchMaking, source_id: str, source_leaf: LeafChoice, seen: Seen, details: JsonObject
+        self, making: BranchMaking, source_id: str, source_leaf: LeafChoice, seen: Seen, details: Mapping[str, object]
     ) -> Appended:
         """Have a summary made and append it, unless the path has one of the stretch already."""
         async with self._session._turn:
@@ -970,7 +970,7 @@ class Branches(Group[Session]):
                 f"session {source_id!r}: there is nothing to bring back: its context has nothing of what comes after "
                 f"{merged.after!r}"
             )
-        noted: JsonObject = {**cast("JsonObject", branch.details), **details, MERGED: merged.as_json}
+        noted = {**cast("JsonObject", branch.details), **details, MERGED: merged.as_json}
         entry = NewEntry.branch_summary(branch.text, from_id=merged.leaf_id, details=noted, calls=branch.calls)
 
         async def merge() -> Appended:

@@ -712,7 +712,7 @@ class Writing(Handle):
         *,
         first_kept_entry_id: str,
         tokens_before: int,
-        details: JsonValue = None,
+        details: object = None,
         usage: Mapping[str, object] | None = None,
         calls: Sequence[Mapping[str, object]] = (),
         from_hook: bool = False,
@@ -787,7 +787,7 @@ class Writing(Handle):
         summary: str,
         *,
         from_id: str | None,
-        details: JsonValue = None,
+        details: object = None,
         usage: Mapping[str, object] | None = None,
         calls: Sequence[Mapping[str, object]] = (),
         **options: Unpack[handle.LandingOptions],
@@ -801,9 +801,7 @@ class Writing(Handle):
         entry = NewEntry.branch_summary(summary, from_id=from_id, details=details, usage=usage, calls=calls)
         return await self._append([entry], landing)
 
-    async def append_custom(
-        self, kind: str, data: JsonValue = None, **options: Unpack[handle.LandingOptions]
-    ) -> Appended:
+    async def append_custom(self, kind: str, data: object = None, **options: Unpack[handle.LandingOptions]) -> Appended:
         """Append an entry of a further kind.
 
         ``custom_message`` is seen by the model as a user message; every other kind is never part of the context.
@@ -909,7 +907,7 @@ class Writing(Handle):
         return protocol.BlocksAppended(tuple(blocks), appended=appended)
 
 
-def checked_call_id(call: Mapping[str, JsonValue]) -> str:
+def checked_call_id(call: Mapping[str, object]) -> str:
     """Return the id of a model's call of a tool. Raises `InvalidArgument` if it has none."""
     call_id = call.get("id") if isinstance(call, Mapping) else None
     if not isinstance(call_id, str):
@@ -964,7 +962,7 @@ class Artifacts(Group[Handle]):
 
         return await handle.waiting_of(self._session).call(read)
 
-    async def answer_read(self, call: Mapping[str, JsonValue]) -> JsonObject:
+    async def answer_read(self, call: Mapping[str, object]) -> JsonObject:
         """Return the result of a model's call of `flue_py.context.artifacts.READ_ARTIFACT_TOOL`, as a message.
 
         ``call`` is the part of the model's answer: ``id``, ``name``, ``arguments``. A missing argument, and an artifact

@@ -67,7 +67,7 @@ async def listed(backend: Backend, limit: int, scope: str | None = None) -> list
 
 
 def level(name: object) -> NewEntry:
-    return NewEntry.custom("thinking_level_change", {"thinkingLevel": name})  # type: ignore[dict-item]
+    return NewEntry.custom("thinking_level_change", {"thinkingLevel": name})
 
 
 def model(provider: str, name: str) -> NewEntry:
@@ -76,7 +76,7 @@ def model(provider: str, name: str) -> NewEntry:
 
 def answer(provider: str, name: str) -> NewEntry:
     said = {"role": "assistant", "content": [], "provider": provider, "model": name}
-    return NewEntry.message(said)  # type: ignore[arg-type]
+    return NewEntry.message(said)
 
 
 async def newest_of(backend: Backend, session: SessionInfo) -> int:

@@ -114,12 +114,6 @@ def test_the_text_of_documents_is_added(tmp_path: Path) -> None:
 # -- flue-py memory ---------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def flue(tmp_path: Path) -> Flue:
-    """A database that is not there yet."""
-    return Flue(tmp_path)
-
-
 def test_what_is_added_is_listed_found_and_forgotten(flue: Flue, tmp_path: Path) -> None:
     assert flue.lines("memory", "add", "editor", "Uses vim.") == ["remembered 'editor', 9 characters"]
     project = str(tmp_path / "work")

@@ -26,7 +26,7 @@ from tests.checks import raises
 from tests.migrations.later import AS_LATER, LATER_FORMAT, REVISION, TODAY, later_version
 from tests.migrations.postgres_catalog import catalog as tables_of
 from tests.migrations.postgres_catalog import contents, query, run_script
-from tests.migrations.test_migrations import catalog, make_by_schema, make_whole, restamp, rows_of, stamp
+from tests.migrations.test_migrations import catalog, make_by_schema, rows_of, stamp
 from tests.postgres import NewDatabase
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -130,14 +130,6 @@ def config() -> Config:
 def later_config(later: Path) -> Config:
     """The same of the later version."""
     return Config(str(later / "alembic.ini"))
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The file of a store of the current format."""
-    path = tmp_path_factory.mktemp("whole") / "whole.db"
-    make_whole(path)
-    return restamp(path, FORMAT_VERSION)
 
 
 def on(config: Config, target: object) -> Config:

@@ -18,8 +18,7 @@ from alembic.util import CommandError
 from sqlalchemy import create_engine, inspect
 
 import flue_py
-from flue_py.core.ledger import SEALS, Amounts, NewBudget
-from flue_py.core.sessions import NewSession
+from flue_py.core.ledger import SEALS
 from flue_py.db import schema as ddl
 from flue_py.db.migrate import look_at
 from flue_py.db.migrate import migrate as migrate_database
@@ -32,9 +31,10 @@ from flue_py.db.sqlite import file as migrate
 from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.errors import CorruptStore, FlueError, FormatTooNew, NotAStore, StoreUnavailable
 from tests.earlier import unchain_file
+from tests.migrations.conftest import restamp
 from tests.migrations.later import AS_LATER, LATER_FORMAT, REVISION, later_version
 from tests.sources import counted_sources
-from tests.whole_stores import make_everything, told
+from tests.whole_stores import told
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -80,42 +80,9 @@ def make_by_migrations(path: Path) -> None:
     engine.dispose()
 
 
-def make_whole(path: Path) -> None:
-    """Make a store with something of everything, and a table of somebody else's beside it."""
-
-    async def fill() -> None:
-        backend = await open_sqlite(path, sources=counted_sources(), durability="normal")
-        try:
-            await make_everything(backend)
-            budget = NewBudget("scope", "tokens", 100, scope="*", spent=5)
-            await backend.set_budget(budget)
-            session = await backend.create_session(NewSession())
-            for used in (Amounts(10), None):
-                reservation = await backend.reserve(session.id, Amounts(20), 10**12)
-                if used is not None:
-                    await backend.commit_reservation(reservation.id, used)
-        finally:
-            await backend.close()
-
-    asyncio.run(fill())
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE kept (what TEXT)")
-        connection.execute("INSERT INTO kept VALUES ('a year of work')")
-        connection.commit()
-
-
 def stamp(path: Path) -> int:
     with closing(sqlite3.connect(path)) as connection:
         return int(connection.execute("SELECT value FROM flue_store WHERE name = 'format'").fetchone()[0])
-
-
-def restamp(path: Path, number: int) -> bytes:
-    """Stamp a store with another format; return the file, which has everything then."""
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE flue_store SET value = ? WHERE name = 'format'", (number,))
-        connection.commit()
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return path.read_bytes()
 
 
 def rows_of(path: Path) -> dict[str, list[dict[str, object]]]:
@@ -142,14 +109,6 @@ def answers_of(path: Path) -> object:
             await backend.close()
 
     return asyncio.run(ask())
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The file of a store of the current format."""
-    path = tmp_path_factory.mktemp("whole") / "whole.db"
-    make_whole(path)
-    return restamp(path, FORMAT_VERSION)
 
 
 @pytest.fixture

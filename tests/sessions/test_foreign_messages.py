@@ -293,20 +293,6 @@ async def test_messages_of_ours_are_taken_as_they_are(session: Session) -> None:
         ({"role": "model", "parts": [{"functionResponse": {"name": "f"}}]}, r"parts\[0\].functionResponse: stands in"),
         ({"role": "user", "parts": [{"functionCall": {"name": "f"}}]}, r"parts\[0\].functionCall: stands in"),
         ({"role": "user", "parts": [{"inlineData": "x"}, {"text": ""}]}, r"parts\[0\].inlineData: should be an object"),
-    ],
-)
-async def test_what_cannot_be_converted_is_refused_with_the_path_of_the_field(
-    session: Session, message: JsonObject, path: str
-) -> None:
-    await raises(InvalidEntry, session.append_message(message), match=rf"^message\.{path}")
-    with pytest.raises(InvalidEntry, match=rf"^messages\[1\]\.{path}"):
-        await session.append_messages([{"role": "user", "content": "q"}, message])
-    assert session.leaf_id is None
-
-
-@inputs(
-    ("message", "path"),
-    [
         ({"role": "user"}, "content: is missing"),
         ({"role": "user", "content": None}, "content: is missing"),
         ({"role": "system"}, "content: is missing"),
@@ -316,7 +302,7 @@ async def test_what_cannot_be_converted_is_refused_with_the_path_of_the_field(
         (ToolResultMessage(content="x"), "toolCallId: is missing"),
     ],
 )
-async def test_a_message_that_lacks_what_it_needs_is_refused_and_named(
+async def test_what_cannot_be_converted_or_lacks_a_field_is_refused_with_its_path(
     session: Session, message: Any, path: str
 ) -> None:
     await raises(InvalidEntry, session.append_message(message), match=rf"^message\.{path}")
