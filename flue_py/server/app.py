@@ -182,15 +182,21 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 
 async def _expected_revision(call: Call, header: str | None) -> int | None:
-    """Return the revision of an ETag. Raises `RevisionConflict` for one of an earlier session of this id."""
+    """Return the revision of an ETag, of several that which is stored if it is among them.
+
+    Raises `RevisionConflict` where all are of an earlier session of this id.
+    """
     if header is None or header.strip() == "*":
         return None
-    parts = header.strip().strip('"').split("-")
-    if len(parts) != 3 or not parts[1].isascii() or not parts[1].isdigit() or len(parts[1]) > 18:
+    tags = [tag.strip().strip('"').split("-") for tag in header.split(",")]
+    is_none = any(len(tag) != 3 or not tag[1].isascii() or not tag[1].isdigit() or len(tag[1]) > 18 for tag in tags)
+    if is_none or not call.session_id:
         raise InvalidArgument("If-Match: this is no ETag of a session; send the one that GET returned")
-    if call.session_id and parts[0] != str((session := await call.session()).info.session_key):
-        raise errors.RevisionConflict(session.id, int(parts[1]), session.revision)
-    return int(parts[1])
+    info = (await call.session()).info
+    seen = [int(revision) for key, revision, _ in tags if key == str(info.session_key)]
+    if not seen:
+        raise errors.RevisionConflict(info.id, int(tags[0][1]), info.revision)
+    return info.revision if info.revision in seen else seen[-1]
 
 
 @cache
@@ -264,7 +270,8 @@ async def _work(route: Route, limits: ServerLimits, call: Call, request: Request
         if route.has_etag:
             etag = await etag_of(call.store, (await call.session()).info)
             # A proxy that compresses makes it a weak one.
-            if etag in [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]:
+            known = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
+            if known & {etag, "*"}:
                 return Response(status_code=304, headers={"ETag": etag})
     else:
         revision = await _expected_revision(call, request.headers.get("if-match"))

@@ -320,7 +320,7 @@ ROUTES = (
         "POST", CONVERSATIONS, "Create a conversation.", create_conversation, Nothing, NewConversationBody,
         ConversationRow,
     ),
-    Route("GET", _CONVERSATION, "Read a conversation.", read_conversation, Nothing, None, ConversationRow),
+    Route("GET", _CONVERSATION, "Read metadata.", read_conversation, Nothing, None, ConversationRow, has_etag=True),
     Route(
         "POST", _CONVERSATION, "Replace metadata.", update_conversation, Nothing, ConversationBody, ConversationRow
     ),

@@ -531,12 +531,14 @@ ROUTES = (
 EVENTS = "/v1/sessions/{session}/events"
 _REFERENCE = "#/components/schemas/{name}"
 _ID = "An id. One with a slash, one that begins with ~, . and .. are written as ~ and their base64url."
-_KEY: JsonObject = {
-    "name": "Idempotency-Key",
-    "in": "header",
-    "description": "The key of retries: what was done by an earlier request with it is done once.",
-    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
-}
+
+
+def _text(name: str, place: str, description: str, **limits: JsonValue) -> JsonObject:
+    return {"name": name, "in": place, "description": description, "schema": {"type": "string", **limits}}
+
+
+_KEY = _text("Idempotency-Key", "header", "A retry with it is done once.", pattern="^[!-~]{1,255}$")
+_MATCH = _text("If-Match", "header", "The ETag that was seen: of a session that is another by now nothing is changed.")
 _PROBLEMS = {
     "400": "The request is wrong; nothing was changed.",
     "401": "There is no such token.",
@@ -567,6 +569,8 @@ def _parameters(route: Route, query: object) -> list[JsonObject]:
     rows += [
         {"name": name, "in": "query", "required": name in required, "schema": schema} for name, schema in fields.items()
     ]
+    if route.method != "GET" and "{session}" in route.path:
+        rows.append(_MATCH)
     return [*rows, _KEY] if route.method == "POST" else rows
 
 
@@ -597,13 +601,8 @@ def _operation(route: Route, query: object) -> JsonObject:
 def _events() -> JsonObject:
     responses = _problems(EVENTS)
     responses["200"] = {"description": "Events, as they come.", "content": {"text/event-stream": {}}}
-    last: JsonObject = {"name": "Last-Event-ID", "in": "header", "schema": {"type": "string"}}
-    after: JsonObject = {
-        "name": "after",
-        "in": "query",
-        "description": "The same, for the first request of a reader that sends no headers.",
-        "schema": {"type": "string"},
-    }
+    last = _text("Last-Event-ID", "header", "The id of the last event that was read: those behind it follow.")
+    after = _text("after", "query", "The same, for the first request of a reader that sends no headers.")
     summary = "Follow the events of a session (server-sent events)."
     parameters: list[JsonValue] = [*_in_path(EVENTS), last, after]
     return {"operationId": "events", "summary": summary, "parameters": parameters, "responses": responses}

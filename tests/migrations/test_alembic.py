@@ -31,8 +31,6 @@ from tests.postgres import NewDatabase
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
-Alembic = Callable[..., "subprocess.CompletedProcess[str]"]
-
 
 def run(folder: Path, *arguments: str, code: int = 0, **settings: str) -> subprocess.CompletedProcess[str]:
     """Run alembic in a process of its own; it must end with ``code``, and print no traceback."""

@@ -14,7 +14,6 @@ TOOL = {"name": "look", "description": "Looks", "input_schema": {"type": "object
 SAID = {"role": "assistant", "content": [{"type": "text", "text": "x"}], "usage": {"input": 1}}
 ASKED = {"role": "user", "content": [{"type": "text", "text": "x"}]}
 DATA = {"n": 1, "list": [1, 2]}
-CALL = {"type": "toolCall", "id": "c1", "name": "recall", "arguments": {"words": "x"}}
 
 
 async def test_values_that_are_not_annotated_are_stored(store: Store) -> None:
@@ -29,7 +28,7 @@ async def test_values_that_are_not_annotated_are_stored(store: Store) -> None:
     assert request.body["tools"] == CompactionGuard(store, session, window=9, mode="window", tools=[TOOL]).tools
     answer = await session.append_message(SAID, calls=[{"model": "m", "usage": {"input": 3}}])
     assert [oddity.split(":")[0] for oddity in answer.oddities] == ["calls[0].usage"]
-    assert (await session.compactions.answer_recall(CALL))["toolCallId"] == CALL["id"]
+    assert (await session.compactions.answer_recall({**TOOL, "id": "c1"}))["toolCallId"] == "c1"
 
 
 def test_lists_of_providers_are_converted() -> None:
