@@ -443,6 +443,7 @@ async def test_a_turn_goes_on_in_memory_and_says_so_when_nothing_can_be_stored(
     session = await begin(store, "Go.", folder=tmp_path)
     report = await go(store, session, team("A", **most(1)), Models("Done."), tell=lambda *line: lines.append(line))
     assert (report.outcome, lines[0]) == ("complete", ("not stored yet, and kept in memory: full", "yellow"))
+    assert "Done." in str(await session.get_active_path()), "what was kept in memory is stored"
 
 
 def long_text() -> str:

@@ -83,13 +83,9 @@ def test_what_is_not_known_is_none_and_what_never_pays_says_why() -> None:
 amounts = st.integers(0, 10**12)
 
 
-def call_price(amount: int) -> CallPrice:
-    return CallPrice(amount, 0, 0, 0)
-
-
 @given(st.tuples(amounts, amounts, amounts, amounts, amounts))
 def test_the_number_of_turns_is_the_first_at_which_no_more_was_paid(paid: tuple[int, ...]) -> None:
-    price = EditPrice(*map(call_price, paid))
+    price = EditPrice(*(CallPrice(amount, 0, 0, 0) for amount in paid))
     turns, never = turns_to_pay(price)
     assert (turns is None) == (never is not None)
     if turns is None:
