@@ -15,6 +15,7 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Seque
 from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 
 # The first import names the extra if the framework is missing.
@@ -589,23 +590,32 @@ class FolderTools:
         return f"Edited {path}."
 
     async def shell(self, command: str) -> str:
-        """Run a command in a shell in the working directory; return its exit code, and all that it printed."""
-        process = await asyncio.create_subprocess_shell(
-            command,
-            cwd=self._folder.path,
-            env={name: value for name, value in os.environ.items() if not _HIDDEN.search(name)},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            printed, _ = await process.communicate()
-        finally:
-            # The whole group, and also after an interruption.
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-        return f"exit code {process.returncode}\n{_cut(printed.decode(errors='replace'))}"
+        """Run a command in a shell in the working directory; return its exit code, and all that it printed.
+
+        Its processes in the background end with it.
+        """
+        # A pipe would have to be read until all that hold it have ended, into memory.
+        with TemporaryFile() as printed:
+            process = await asyncio.create_subprocess_shell(
+                command,
+                cwd=self._folder.path,
+                env={name: value for name, value in os.environ.items() if not _HIDDEN.search(name)},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=printed,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                await process.wait()
+            finally:
+                # The whole group, and also after an interruption.
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            printed.seek(0)
+            beginning = printed.read(_MOST_TEXT_BYTES)
+            rest = os.fstat(printed.fileno()).st_size - len(beginning)
+        more = f"\n[... {rest:,} more bytes]" if rest else ""
+        return f"exit code {process.returncode}\n{beginning.decode(errors='replace')}{more}"
 
     def _name(self, path: str) -> str:
         try:

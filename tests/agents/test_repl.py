@@ -21,9 +21,10 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 import flue_py
 from flue_py.agents.conversation import Conversation
-from flue_py.agents.repl import Opened, Repl
+from flue_py.agents.repl import FolderTools, Opened, Repl
 from flue_py.core.model import FunctionModel as Summarizer
 from flue_py.core.model import ModelRequest
+from flue_py.db.files import Folder
 from flue_py.errors import InvalidArgument, ModelUnavailable
 from tests.tables import inputs
 
@@ -406,7 +407,7 @@ async def test_tools_wait_for_the_person_and_their_edits_go_back_with_the_turn(
         calls(edit),
         ["Not allowed."],
         calls(("read", {"path": "a.txt", "first_line": 2}), edit, ("write", {"path": "new/b.txt", "text": "b"})),
-        calls(("shell", {"command": "cat a.txt; env | grep -c SOME_API_KEY; exit 3"})),
+        calls(("shell", {"command": "cat a.txt; env | grep -c SOME_API_KEY; sleep 900 & exit 3"})),
         ["Done."],
         calls(
             ("read", {"path": "../other"}),
@@ -422,10 +423,11 @@ async def test_tools_wait_for_the_person_and_their_edits_go_back_with_the_turn(
         assert (tmp_path / "a.txt").read_text() == "one\ntwo\n"
         assert screen.questions == ["Allow edit a.txt +1 -1? [y]es, [n]o, [a]lways: "]
         await repl.run("Now.")
-        assert "cat a.txt; env | grep -c SOME_API_KEY; exit 3? " in screen.questions[4]
-        read, edited, written, ran = results_in(script)[-4:]
-        assert (read, edited, written) == ("two\n", "Edited a.txt.", "Wrote new/b.txt, 1 characters.")
-        assert ran == "exit code 3\none\nthree\n0\n"
+        assert "cat a.txt; env | grep -c SOME_API_KEY; sleep 900 & exit 3? " in screen.questions[4]
+        written = "Wrote new/b.txt, 1 characters."
+        assert results_in(script)[-4:] == ["two\n", "Edited a.txt.", written, "exit code 3\none\nthree\n0\n"]
+        tools = FolderTools(repl.session, Folder(tmp_path))
+        assert (await tools.shell("yes | head -c 1000500")).endswith("y\n\n[... 500 more bytes]")
         assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o640
         screen.read()
         await repl.run("/tools")
