@@ -24,7 +24,7 @@ from flue_py.compaction.plan import WHY_NOT
 from flue_py.core.context import Turn, begins_turn, kept_turns, numbered_turns
 from flue_py.core.entries import Entry
 from flue_py.core.files import RestoredFiles
-from flue_py.core.json import Frozen, JsonObject, JsonValue
+from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.kinds import message_text
 from flue_py.core.sessions import Moved, without_tasks
 from flue_py.db.files import write_private
@@ -331,7 +331,7 @@ class Conversation:
         instructions: str | None = None,
         window: int | None = None,
         system: str | None = None,
-        tools: Sequence[Mapping[str, JsonValue]] | None = None,
+        tools: Sequence[Mapping[str, object]] | None = None,
         abort: bool = True,
         dry_run: bool = False,
     ) -> CompactionResult:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from inspect import isawaitable
 from threading import Event as ThreadEvent
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, TypeVar, Unpack, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, TypeVar, Unpack, cast, get_args
 
 from msgspec.structs import replace
 
@@ -35,7 +35,7 @@ from flue_py.compaction.triggers import Decision, Facts, GuardState, Moment, dec
 from flue_py.context.tokens import checked_request
 from flue_py.core.context import ContextEntry, ContextSize, Turns, begins_turn, last_turns, part_of
 from flue_py.core.entries import Entry
-from flue_py.core.json import Frozen, JsonObject, JsonValue
+from flue_py.core.json import Frozen, JsonObject
 from flue_py.core.kinds import is_answer
 from flue_py.core.model import ModelReply
 from flue_py.core.operations import why_of
@@ -338,7 +338,7 @@ class Beside(TypedDict, total=False):
 
     leaf: LeafChoice
     system: str | None
-    tools: Sequence[Mapping[str, JsonValue]]
+    tools: Sequence[Mapping[str, object]]
 
 
 class Sending:
@@ -493,7 +493,7 @@ def answers_to(
     answered: Sequence[JsonObject],
     *,
     system: str | None = None,
-    tools: Sequence[Mapping[str, JsonValue]] | None = None,
+    tools: Sequence[Mapping[str, object]] | None = None,
 ) -> list[JsonObject]:
     """Return the answers of a model, signed ones with the digest of the request that they were produced under.
 
@@ -502,8 +502,8 @@ def answers_to(
     return bound.answers_produced_under(messages, system, _plain(tools), answered)
 
 
-def _plain(tools: Sequence[Mapping[str, JsonValue]] | None) -> list[JsonObject]:
-    return [dict(tool) for tool in tools or ()]
+def _plain(tools: Sequence[Mapping[str, object]] | None) -> list[JsonObject]:
+    return [cast("JsonObject", dict(tool)) for tool in tools or ()]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
