@@ -621,11 +621,7 @@ async def _ask_together(
 def _checked(name: str, text: object) -> Said:
     if text is None or isinstance(text, BlockFailure):
         return text
-    if (
-        not isinstance(text, BlockText)
-        or not isinstance(text.text, str)
-        or not isinstance(text.same, (str, type(None)))
-    ):
+    if not (isinstance(text, BlockText) and isinstance(text.text, str) and isinstance(text.same, (str, type(None)))):
         return BlockFailure(name, f"read() returned {visible_line(shown(text), _REASON_CHARS)}, and not a BlockText")
     if len(text.text) > MOST_CHARS:
         return BlockFailure(name, f"its text has {len(text.text):,} characters; at most {MOST_CHARS:,} are told")

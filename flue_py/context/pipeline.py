@@ -812,21 +812,26 @@ def turn_start(items: Sequence[Item], agent: str | None) -> int:
     """Return where the turn begins that is in progress: the answers and results after the last message of the user.
 
     With ``agent``, answers of another one do not belong to it. It is in progress if the model still has to say
-    something about a tool: else there is none, and the end is returned. A result of it has its call in it, also where
-    the user said something between the two. O(turn), and O(size) where that is so.
+    something about a tool: else there is none, and the end is returned. Blocks and other notes do not end it. A result
+    of it has its call in it, also where the user said something between the two. O(turn), and O(size) where that is so.
     """
-    if not items or not (items[-1].is_result or items[-1].calls):
-        return len(items)
     agent = plain_agent(agent) if agent else None
     start = first = len(items)
+    after_note = True
     for at in range(len(items) - 1, -1, -1):
         item = items[at]
+        if item.source is not None and item.source.entry.kind not in (MESSAGE, COMPACTION):
+            after_note = True
+            continue
+        if after_note and not (item.is_result or item.calls):
+            break
+        after_note = False
         if item.is_answer and _is_of(item, agent):
             start = at
         elif not item.is_result:
             break
         first = at
-    caller = _caller(items, first, agent)
+    caller = _caller(items, first, agent) if first < len(items) else None
     return start if caller is None else caller
 
 

@@ -9,7 +9,7 @@ from itertools import islice, pairwise, takewhile
 from typing import Literal, TypeAlias, TypeVarTuple
 
 from flue_py.context import pipeline
-from flue_py.context.blocks import shown_block
+from flue_py.context.blocks import ShownBlock, shown_block
 from flue_py.context.pipeline import Item, Over, Step, ToolUse, View
 from flue_py.context.settings import (
     OWN_HISTORY,
@@ -65,24 +65,11 @@ def step(
 
 BLOCKED = "[fuseraft:blocked"
 CORRECTIONS = (
-    "RETRY ",
-    "NO TOOL CALLS",
-    "CRITICAL:",
-    "APPROVED rejected:",
-    "WRONG KEYWORD:",
-    "JSON block correct",
-    "BUILD FAILURE:",
-    "STAGNATION (",
-    "STUCK ",
-    "HALLUCINATION:",
-    "PERSISTENT BUILD FAILURE",
-    "VERIFICATION FINDING",
-    "Files written this turn",
-    "No handoff keyword",
-    "EVIDENCE INCONSISTENCY",
-    "EVIDENCE AUDIT REQUIRED",
+    "RETRY ", "NO TOOL CALLS", "CRITICAL:", "APPROVED rejected:", "WRONG KEYWORD:", "JSON block correct",
+    "BUILD FAILURE:", "STAGNATION (", "STUCK ", "HALLUCINATION:", "PERSISTENT BUILD FAILURE", "VERIFICATION FINDING",
+    "Files written this turn", "No handoff keyword", "EVIDENCE INCONSISTENCY", "EVIDENCE AUDIT REQUIRED",
     "MISSING ARTIFACT",
-)
+)  # fmt: skip
 """The beginnings of the messages by which fuseraft corrects an agent."""
 
 
@@ -196,9 +183,12 @@ def _task_texts(task: str | None, items: Sequence[Item], at: int) -> list[str]:
 
 def _stays(item: Item) -> bool:
     """Return whether a message is the system's, or pinned, or a block of context, which every agent reads."""
+    return item.is_system or item.is_pinned or _block_of(item) is not None
+
+
+def _block_of(item: Item) -> ShownBlock | None:
     source = item.source
-    is_block = source is not None and source.kind == CUSTOM_MESSAGE and shown_block(source.entry.data) is not None
-    return item.is_system or item.is_pinned or is_block
+    return shown_block(source.entry.data) if source is not None and source.kind == CUSTOM_MESSAGE else None
 
 
 def _may_be_task(item: Item, *, is_first: bool) -> bool:
@@ -569,7 +559,7 @@ def _before_this_request(items: Sequence[Item], whole: Sequence[Item]) -> Sequen
 
 def _without_notes(items: Sequence[Item]) -> Sequence[Item]:
     """Return the items up to the last one that is no block or note beside the conversation."""
-    are_notes = (item.is_user and not item.is_message and not item.is_summary for item in reversed(items))
+    are_notes = (not (item.is_message or item.is_summary) for item in reversed(items))
     return items[: len(items) - sum(takewhile(bool, are_notes))]
 
 
@@ -654,9 +644,8 @@ def adaptive_trim(items: Sequence[Item], view: View, chars: int, fitting: Fittin
     messages = [*items]
     for at, item in enumerate(items):
         if item.is_result:
-            messages[at] = pipeline.cut_after(
-                item, min(CONSUMED_CHARS, chars) if at in consumed else chars, _TRIMMED_NOTE, view
-            )
+            limit = min(CONSUMED_CHARS, chars) if at in consumed else chars
+            messages[at] = pipeline.cut_after(item, limit, _TRIMMED_NOTE, view)
     return messages
 
 
@@ -804,15 +793,19 @@ def trimmed(items: Sequence[Item], view: View, limit: int) -> Sequence[Item]:
     """Return the items without the oldest turns, each whole, as many as fit ``limit`` tokens; the last turn stays.
 
     They are counted as characters / 4, with any model. A turn is a message of the user, and everything up to the
-    next one. Messages of the system, the summary of a compaction and pinned messages stay.
+    next one. Messages of the system, the summary of a compaction, pinned messages and the newest text of each block
+    stay. Notes are cut at, too, but not after the last message of the user.
     """
     view = view.budgeted()
     total = sum(map(view.tokens, items))
     if total <= limit:
         return items
     # A message of the user between a call and its result begins no turn: the result would be left without its call.
-    may_go = [not (item.is_system or item.is_summary or item.is_pinned) for item in items]
-    starts = pipeline.pairing_of(items).whole_cuts(at for at, item in enumerate(items) if item.is_user and may_go[at])
+    told = {block.name: item for item in items if (block := _block_of(item)) is not None}
+    may_go = [not (item.is_system or item.is_summary or item.is_pinned or item in told.values()) for item in items]
+    users = [at for at, item in enumerate(items) if item.is_user]
+    last = max((at for at in users if items[at].is_message), default=len(items))
+    starts = pipeline.pairing_of(items).whole_cuts(at for at in users if at <= last and may_go[at])
     dropped: set[int] = set()
     # Messages before the first message of the user are the rest of a turn that was compacted: they go first.
     for start, end in pairwise([*([0] if starts[:1] != [0] else []), *starts]):

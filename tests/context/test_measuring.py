@@ -37,21 +37,10 @@ MODELS = inputs("model", ["gpt-5", "gpt-4", "unknown-model"])
 
 
 def entry(number: int, data: JsonObject, kind: str = "message", *, extra: JsonObject | None = None) -> Entry:
-    role = data.get("role")
-    return Entry(
-        f"e{number}",
-        None if number == 0 else f"e{number - 1}",
-        "s",
-        kind,
-        role if isinstance(role, str) else None,
-        None,
-        number,
-        number,
-        0,
-        number,
-        encode_json(data, "data")[0],
-        None if extra is None else encode_json(extra, "extra")[0],
-    )
+    said = data.get("role")
+    role, parent_id = said if isinstance(said, str) else None, f"e{number - 1}" if number else None
+    payload, more = encode_json(data, "data")[0], None if extra is None else encode_json(extra, "extra")[0]
+    return Entry(f"e{number}", parent_id, "s", kind, role, None, number, number, 0, number, payload, more)
 
 
 def answer(text: str, tokens: int | None = None, **more: JsonValue) -> JsonObject:

@@ -17,29 +17,22 @@ from flue_py.core.json import JsonObject, JsonValue, encode_json
 
 def context(*said: JsonObject, kinds: dict[int, str] | None = None) -> list[ContextEntry]:
     """Return a context of messages, the entries of which are ``e0``, ``e1``, ..."""
-    return [
-        ContextEntry(
-            Entry(
-                f"e{number}",
-                f"e{number - 1}" if number else None,
-                "s",
-                (kinds or {}).get(number, "message"),
-                str(message["role"]) if "role" in message else None,
-                None,
-                number,
-                number,
-                0,
-                number,
-                encode_json(message, "message")[0],
-                None,
-            )
-        )
-        for number, message in enumerate(said)
-    ]
+    entries = []
+    for at, message in enumerate(said):
+        payload, kind = encode_json(message, "message")[0], (kinds or {}).get(at, "message")
+        role = str(message["role"]) if "role" in message else None
+        entry = Entry(f"e{at}", f"e{at - 1}" if at else None, "s", kind, role, None, at, at, 0, at, payload, None)
+        entries.append(ContextEntry(entry))
+    return entries
 
 
 def user(text: str) -> JsonObject:
     return {"role": "user", "content": text}
+
+
+def block(name: str, text: str) -> JsonObject:
+    """Return the payload of a ``custom_message`` that tells a block."""
+    return {"customType": f"block:{name}", "content": text, "details": {"same": text}}
 
 
 def answer(text: str, *calls: JsonObject, agent: str | None = None, **more: JsonValue) -> JsonObject:

@@ -9,7 +9,7 @@ from flue_py.context.steps import CLEARED, OMITTED, OVERWRITTEN, REPEATED
 from flue_py.context.steps import IN_TURN_TOKENS_OMITTED as OVER_BUDGET
 from flue_py.core.context import ContextEntry
 from flue_py.core.json import JsonObject
-from tests.context.pipeline.piped import answer, call, context, done, ids, piped, result, texts, user
+from tests.context.pipeline.piped import answer, block, call, context, done, ids, piped, result, texts, user
 from tests.tables import inputs
 
 
@@ -278,6 +278,14 @@ def test_what_the_user_says_between_a_call_and_its_result_begins_no_turn(role: s
         found = piped(context(*said), {"trim": {"max_tokens": most}})
         assert ids(found) in (["e5"], [f"e{at}" for at in range(6)])
     assert ids(piped(context(*said[:5]), {"trim": {"max_tokens": 1}})) == [f"e{at}" for at in range(5)]
+
+
+def test_the_newest_text_of_a_block_stays_and_notes_do_not_take_the_question_away() -> None:
+    said = [block("team", "Kim"), user("Go."), answer("Done."), block("team", "Lee"), block("day", "Monday")]
+    said += [user("And now?"), *calls(1), block("day", "Tuesday"), {"content": "A note."}]
+    notes = dict.fromkeys((0, 3, 4, 8, 9), "custom_message")
+    found = piped(context(*said, kinds=notes), {"trim": {"max_tokens": 1}})
+    assert ids(found) == ["e3", "e5", "e6", "e7", "e8", "e9"]
 
 
 def test_what_is_left_of_a_turn_before_the_first_message_of_the_user_goes_first() -> None:

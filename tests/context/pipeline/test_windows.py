@@ -237,6 +237,20 @@ def test_what_the_user_says_during_a_turn_does_not_end_it(given: dict[str, Any])
         assert [item.message for item in found.items][-len(said) :] == said
 
 
+@inputs("given", [{"text_only": True}, {"max_tail_messages": 1}, {"max_replay_chars": 1}])
+def test_a_note_during_a_turn_does_not_end_it(given: dict[str, Any]) -> None:
+    note: JsonObject = {"content": "It is Monday."}
+    now = [answer("I look.", call("n1")), result("n1"), note, answer("Again.", call("n2")), result("n2"), note]
+    said = [*HISTORY, user("And now?"), *now]
+    notes = dict.fromkeys((len(said) - 4, len(said) - 1), "custom_message")
+    assert ids(piped(context(*said, kinds=notes), window(**given)))[-6:] == [
+        f"e{len(said) - at}" for at in range(6, 0, -1)
+    ]
+    over = [user("And now?"), answer("I know it."), note, *now[3:5]]
+    left = piped(context(*over, kinds={2: "custom_message"}), window(max_tail_messages=1))
+    assert ids(left) == ["e2", "e3", "e4"]
+
+
 def test_the_turn_of_another_agent_is_history() -> None:
     now = [user("And now?"), answer("I look.", call("n1"), agent="Coder"), result("n1", "y" * 900)]
     found = piped(context(*HISTORY, *now), window(text_only=True), "Reviewer")
