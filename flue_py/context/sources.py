@@ -125,14 +125,17 @@ def recent(changes: Sequence[Change], question: Asked) -> Sequence[Change]:
 
 
 def changes_of(items: Sequence[Item]) -> list[Change]:
-    """Return the changes by the calls in some messages, by the turns of their agents, in order. O(size)."""
+    """Return the changes by the calls in some messages, by the turns of their agents, in order. O(size).
+
+    Blocks and other notes begin no turn.
+    """
     used: dict[int, list[ToolUse]] = {}
     for use in tool_uses(items):
         used.setdefault(use.call.at, []).append(use)
     changes: list[Change] = []
     turn, uses, last = 0, list[ToolUse](), None
     for at, item in enumerate(items):
-        if item.is_user:
+        if item.is_user and (item.is_message or item.is_summary):
             changes += _change(turn, last, uses, items)
             turn, uses, last = turn + 1, [], None
         elif item.is_answer:

@@ -23,7 +23,7 @@ from flue_py.context.steps import steps_of
 from flue_py.context.tokens import counter_for
 from flue_py.core.context import ContextEntry
 from flue_py.errors import InvalidArgument
-from tests.context.pipeline.piped import answer, call, context, done, ids, piped, result, texts, user
+from tests.context.pipeline.piped import answer, block, call, context, done, ids, piped, result, texts, user
 from tests.tables import inputs
 from tests.values import existing
 
@@ -270,6 +270,7 @@ def test_changes_are_those_of_calls_that_worked_by_the_turns_of_their_agents() -
         result("c2", "no such file", isError=True),
         result("c3", "1 failed", isError=True),
         result("c4"),
+        block("day", "Monday"),
         answer("", call("c5", "Write", file_path="a.py"), call("c6", "Bash", command=["ls", "-l"]), agent="Coder"),
         result("c5"),
         answer(
@@ -279,6 +280,7 @@ def test_changes_are_those_of_calls_that_worked_by_the_turns_of_their_agents() -
         result("c8"),
         user("Thanks."),
         answer("You are welcome.", agent="Coder"),
+        kinds={6: "custom_message"},
     )
     assert changes_text(changes_of([Item(item, at) for at, item in enumerate(items)])) == "\n".join(
         [
