@@ -55,7 +55,8 @@ class ContextWindow(SettingsModel):
     leaves tools out, as does ``exclude_agents``, which leaves out the answers of these agents ("Unknown" is one that
     names none). ``max_turn_age`` keeps so many turns, each with its prompt. ``max_tail_messages`` keeps so many
     messages, and corrections beside them; ``context_cap_fraction`` is the share of it from which on
-    ``context_cap_warning`` is told. Then calls without a result and results without a call are left out.
+    ``context_cap_warning`` is told. Both numbers keep the newest text of each block. Then calls without a result and
+    results without a call are left out.
 
     ``max_tool_result_chars`` cuts results, ``tool_result_char_overrides`` has other limits by the tool's name, 0 for
     none. A read by ``read_tools`` is cut after 500 characters where a later call of ``write_tools`` has the same
@@ -141,7 +142,10 @@ class Fitting(SettingsModel):
 
 
 class Trimming(SettingsModel):
-    """The oldest turns are left out above ``max_tokens``; from ``warn_fraction`` of it on, that is told once."""
+    """The oldest turns are left out above ``max_tokens``; from ``warn_fraction`` of it on, that is told once.
+
+    The turn of the last message of the user stays, and so does the newest text of each block.
+    """
 
     max_tokens: AtLeastOne = 80_000
     warn_fraction: Share = 0.75

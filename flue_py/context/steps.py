@@ -81,13 +81,13 @@ def is_correction(item: Item) -> bool:
 
 @step("max_tail_messages", "before the last messages of the view")
 def max_tail_messages(items: Sequence[Item], view: View, limit: int) -> Sequence[Item]:
-    """Keep the last ``limit`` messages, and corrections, which do not count."""
+    """Keep the last ``limit`` messages, and corrections and the newest text of each block, which do not count."""
     if len(items) <= limit:
         return items
-    corrections = {at for at, item in enumerate(items) if is_correction(item)}
-    counted = [at for at in range(len(items)) if at not in corrections]
+    stay = _blocks_told(items) | {at for at, item in enumerate(items) if is_correction(item)}
+    counted = [at for at in range(len(items)) if at not in stay]
     first = counted[-limit] if len(counted) > limit else 0
-    return [item for at, item in enumerate(items) if at >= first or at in corrections]
+    return [item for at, item in enumerate(items) if at >= first or at in stay]
 
 
 @step("context_cap_fraction", "warns")
@@ -189,6 +189,11 @@ def _stays(item: Item) -> bool:
 def _block_of(item: Item) -> ShownBlock | None:
     source = item.source
     return shown_block(source.entry.data) if source is not None and source.kind == CUSTOM_MESSAGE else None
+
+
+def _blocks_told(items: Sequence[Item]) -> set[int]:
+    """Return where the newest text of each block is. It is not told again as long as the context shows it."""
+    return {*{block.name: at for at, item in enumerate(items) if (block := _block_of(item)) is not None}.values()}
 
 
 def _may_be_task(item: Item, *, is_first: bool) -> bool:
@@ -801,8 +806,8 @@ def trimmed(items: Sequence[Item], view: View, limit: int) -> Sequence[Item]:
     if total <= limit:
         return items
     # A message of the user between a call and its result begins no turn: the result would be left without its call.
-    told = {block.name: item for item in items if (block := _block_of(item)) is not None}
-    may_go = [not (item.is_system or item.is_summary or item.is_pinned or item in told.values()) for item in items]
+    told = _blocks_told(items)
+    may_go = [not (item.is_system or item.is_summary or item.is_pinned or at in told) for at, item in enumerate(items)]
     users = [at for at, item in enumerate(items) if item.is_user]
     last = max((at for at in users if items[at].is_message), default=len(items))
     starts = pipeline.pairing_of(items).whole_cuts(at for at in users if at <= last and may_go[at])
@@ -839,10 +844,11 @@ def context_warning(items: Sequence[Item], view: View, limit: int, fraction: flo
 
 @step("max_turn_age", "older than the turns of the view")
 def max_turn_age(items: Sequence[Item], view: View, count: int) -> Sequence[Item]:
-    """Keep the last ``count`` turns that have an answer, and all messages after them."""
+    """Keep the last ``count`` turns that have an answer, all messages after them, and the newest text of each block."""
     # A message that a step has cut belongs to the same turn as the whole.
     parts = [part_in(item.message) if item.source is None else part_of(item.source.entry) for item in items]
-    return items[last_turns(parts, count) :]
+    first, told = last_turns(parts, count), _blocks_told(items)
+    return [item for at, item in enumerate(items) if at >= first or at in told]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -259,17 +259,10 @@ def test_changes_are_those_of_calls_that_worked_by_the_turns_of_their_agents() -
     items = context(
         user(TASK),
         answer(
-            "",
-            call("c1", "write_file", path="a.py"),
-            call("c2", "patch_file", path="b.py"),
-            call("c3", "shell_run", command="make"),
-            call("c4", "read_file", path="c.py"),
-            agent="Coder",
+            "", call("c1", "write_file", path="a.py"), call("c2", "patch_file", path="b.py"),
+            call("c3", "shell_run", command="make"), call("c4", "read_file", path="c.py"), agent="Coder",
         ),
-        result("c1"),
-        result("c2", "no such file", isError=True),
-        result("c3", "1 failed", isError=True),
-        result("c4"),
+        result("c1"), result("c2", "no such file", isError=True), result("c3", "1 failed", isError=True), result("c4"),
         block("day", "Monday"),
         answer("", call("c5", "Write", file_path="a.py"), call("c6", "Bash", command=["ls", "-l"]), agent="Coder"),
         result("c5"),
@@ -281,7 +274,7 @@ def test_changes_are_those_of_calls_that_worked_by_the_turns_of_their_agents() -
         user("Thanks."),
         answer("You are welcome.", agent="Coder"),
         kinds={6: "custom_message"},
-    )
+    )  # fmt: skip
     assert changes_text(changes_of([Item(item, at) for at, item in enumerate(items)])) == "\n".join(
         [
             "[Turn 1] Coder (1970-01-01 00:00 UTC)", "  Files written:", "    - a.py", "  Commands run:",

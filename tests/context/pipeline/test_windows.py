@@ -6,7 +6,7 @@ from typing import Any
 
 from flue_py.context.steps import CORRECTIONS
 from flue_py.core.json import JsonObject
-from tests.context.pipeline.piped import answer, call, context, done, ids, piped, result, texts, user
+from tests.context.pipeline.piped import answer, block, call, context, done, ids, piped, result, texts, user
 from tests.tables import inputs
 
 HISTORY: list[JsonObject] = [
@@ -249,6 +249,14 @@ def test_a_note_during_a_turn_does_not_end_it(given: dict[str, Any]) -> None:
     over = [user("And now?"), answer("I know it."), note, *now[3:5]]
     left = piped(context(*over, kinds={2: "custom_message"}), window(max_tail_messages=1))
     assert ids(left) == ["e2", "e3", "e4"]
+
+
+@inputs("given", [{"max_turn_age": 1}, {"max_tail_messages": 2}])
+def test_the_newest_text_of_each_block_stays_in_view(given: dict[str, Any]) -> None:
+    said = [block("day", "Monday"), block("team", "Kim"), user("Go."), answer("Hm."), block("day", "Sunday")]
+    said += [user("And now?"), answer("Done."), user("Thanks.")]
+    found = piped(context(*said, kinds=dict.fromkeys((0, 1, 4), "custom_message")), window(**given))
+    assert ids(found) in (["e1", "e4", "e5", "e6", "e7"], ["e1", "e4", "e6", "e7"])
 
 
 def test_the_turn_of_another_agent_is_history() -> None:
