@@ -246,8 +246,7 @@ class GeminiCliReader(kit.RowReader):
         tree = _Tree(kit.Chain(session_id, self._notes), reading)
         for path in paths:
             tree.add(path)
-        is_task = self.parent is not None and about.get("kind") == "subagent"
-        parent = kit.TaskOf(str(self.parent), session_id) if is_task else None
+        parent = kit.TaskOf(self.parent, session_id) if self.parent and about.get("kind") == "subagent" else None
         # Of sub-agents and of exported files the file names the folder.
         folders = (one for one in (self.folder, *listed(about.get("directories"))) if isinstance(one, str))
         hashed = {sha256(one.encode(errors="replace")).hexdigest(): one for one in folders}

@@ -1082,7 +1082,14 @@ def whole_part(
     lines: Mapping[str, int],
     report: ParseReport,
 ) -> SessionPart:
-    """Return a session that was read as a whole, given the lines of its entries by id. O(entries)."""
+    """Return a session that was read as a whole, given the lines of its entries by id. O(entries).
+
+    An entry without a time has that of the one before it, the first one that of the session.
+    """
+    timed, known = list[NewEntry](), session.created_us
+    for entry in entries:
+        known = known if entry.created_us is None else entry.created_us
+        timed.append(replace(entry, created_us=known))
     order = sorted(entries, key=lambda entry: lines.get(entry.id or "", 0))
     if order and leaf != order[-1].id:
         order = [entry for entry in order if entry.kind in SHOWN_KINDS]
@@ -1097,7 +1104,7 @@ def whole_part(
         format_name,
         version,
         session,
-        tuple(entries),
+        tuple(timed),
         leaves=(*leaves, leaf) if leaf is not None else tuple(leaves),
         lines=tuple(lines.get(entry.id or "", 0) for entry in entries),
         titles=tuple(titles),

@@ -76,9 +76,8 @@ def parse_noumen(data: bytes, name: str = "the file") -> tuple[kit.SessionPart, 
             titles[row.type] = title
         elif row.type == "metadata" and isinstance(key, str):
             values[key] = row.fields.get("value")
-    document: JsonObject = {"titles": dict(titles)} if titles else {}
-    if values:
-        document["metadata"] = values
+    about: JsonObject = {"titles": dict(titles), "metadata": values}
+    document = {name: value for name, value in about.items() if value}
     moments = (kit.read_time(row.fields.get("timestamp")) for row in rows)
     parsed = reading.chain.parsed(
         FORMAT,
