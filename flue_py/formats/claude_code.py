@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import add
-from pathlib import Path
 from typing import TypeGuard
 
 from msgspec import Struct, field
@@ -18,7 +17,7 @@ from flue_py.core.sessions import derived_id
 from flue_py.core.usage import SUMMED, PaidCall, ReportedUsage, UsageTotals, call_of, read_reported, usage_json
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.formats import kit
-from flue_py.formats.gathered import facts_beside
+from flue_py.formats.gathered import facts_beside, facts_of_agent
 from flue_py.providers.anthropic import part_from_block
 from flue_py.providers.base import fields_of, listed, result_message
 
@@ -55,9 +54,8 @@ def looks_like_claude_code(first_bytes: bytes, path: str) -> bool:
             if "content" in message:
                 return True
             has_others = True
-        has_row = (
-            has_row
-            or is_row
+        has_row |= (
+            is_row
             or (row["type"] == "file-history-snapshot" and "messageId" in row)
             or (row["type"] == "summary" and "leafUuid" in row)
             or (row["type"] in KNOWN and "sessionId" in row and "uuid" not in row and "payload" not in row)
@@ -279,8 +277,7 @@ class Chains:
         chain = None if kit.is_name(agent) or row.parent is None else self._of_row.get(row.parent)
         if chain is None:
             name = agent if kit.is_name(agent) else row.uuid or derived_id(str(self.session_id), row.line)
-            session_id = kit.task_session_id(str(self.session_id), name)
-            chain = self._chain(session_id, name)
+            chain = self._chain(kit.task_session_id(str(self.session_id), name), name)
         if row.uuid is not None and not kit.is_name(agent):
             self._of_row.put(row.uuid, chain)
         return chain
@@ -1209,8 +1206,4 @@ class ClaudeCodeReader(kit.RowReader):
 read_claude_code = ClaudeCodeReader
 
 
-def _files_beside(path: Path) -> Mapping[str, Path]:
-    return {"agent": path.with_suffix(".meta.json")} if path.name.startswith("agent-") else {}
-
-
-before_claude_code, beside_claude_code = facts_beside(_files_beside)
+before_claude_code, beside_claude_code = facts_beside(facts_of_agent)

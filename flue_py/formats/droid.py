@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-
 from msgspec.structs import replace
 
 from flue_py.core.entries import NewEntry
@@ -122,8 +119,4 @@ class DroidReader(kit.RowReader):
 read_droid = DroidReader
 
 
-def _files_beside(path: Path) -> Mapping[str, Path]:
-    return {"settings": path.with_name(f"{path.name.removesuffix('.jsonl')}.settings.json")}
-
-
-before_droid, beside_droid = facts_beside(_files_beside)
+before_droid, beside_droid = facts_beside(lambda path: {"settings": path.with_suffix(".settings.json")})

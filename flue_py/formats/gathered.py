@@ -182,6 +182,11 @@ def object_beside(path: Path) -> JsonObject:
     return kit.decode_row(1, read_beside(path) or b"", kit.Notes()) or {}
 
 
+def facts_of_agent(path: Path) -> Mapping[str, Path]:
+    """Return the file beside that of a sub-agent that says more about it, for `facts_beside`."""
+    return {"agent": path.with_suffix(".meta.json")} if path.name.startswith("agent-") else {}
+
+
 def facts_beside(
     files: Callable[[Path], Mapping[str, Path]],
 ) -> tuple[Callable[[Path, kit.RowReader, object], Iterator[None]], Callable[[Path], JsonValue]]:

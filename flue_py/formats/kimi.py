@@ -304,10 +304,8 @@ def parse_kimi(rows: Sequence[kit.Row], notes: kit.Notes, take_all: bool) -> lis
     if not rows or rows[0].type != "metadata" or "protocol_version" not in rows[0].fields:
         raise UnreadableFile(f"{file} is not a session of Kimi Code: it does not begin like one; nothing was imported")
     state, name, agent = fields_of(about.get("state")), about.get("session"), about.get("agent")
-    began_us, version = (
-        kit.read_moment(rows[0].fields.get("created_at")),
-        kit.text_in(rows[0].fields, "protocol_version"),
-    )
+    began_us = kit.read_moment(rows[0].fields.get("created_at"))
+    version = kit.text_in(rows[0].fields, "protocol_version")
     root = session_id = name if kit.is_name(name) else made_id(FORMAT, file, str(began_us))
     notes.left_out["is about the session"] += 1 + bool(about)
     parent, main = None, state

@@ -512,10 +512,6 @@ def first_unused(make: Callable[[int], str], used: Container[str]) -> str:
 # The session that an exporter gets, and the text of a file that it returns, with notes on what is not in that.
 
 
-def _no_parts(_entry: Entry, _picodollars: int) -> Cost | None:
-    return None
-
-
 class SessionTree(Frozen):
     """A session to be exported: its row, every entry it sees (`Session.get_tree`), a leaf, labels, tasks and costs.
 
@@ -529,7 +525,7 @@ class SessionTree(Frozen):
     labels: Mapping[str, str] = field(default_factory=dict)
     tasks: Sequence[TaskLink] = ()
     costs: Mapping[str, EntryCost] = field(default_factory=dict)
-    cost_parts: Callable[[Entry, int], Cost | None] = _no_parts
+    cost_parts: Callable[[Entry, int], Cost | None] = lambda _entry, _picodollars: None
 
     def path(self) -> list[Entry]:
         """Return the entries from the root to the leaf. O(entries)."""

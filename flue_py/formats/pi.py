@@ -22,10 +22,11 @@ from flue_py.core.entries import (
     NewEntry,
     checked_kind,
     entry_of_message,
+    read_exclusion,
 )
 from flue_py.core.json import JsonObject, JsonValue, encode_json, without
 from flue_py.core.messages import validate_message
-from flue_py.core.sessions import MAX_LABEL_CHARACTERS, NewSession, SessionInfo, call_id, derived_id, made_id
+from flue_py.core.sessions import MAX_LABEL_CHARACTERS, NewSession, call_id, derived_id, made_id
 from flue_py.core.usage import PICODOLLARS_PER_DOLLAR, Cost, PaidCall, call_of, read_reported, usage_json
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.formats import kit
@@ -138,6 +139,8 @@ CUSTOM = "custom"
 LABEL = "label"
 SESSION_INFO = "session_info"
 CONTEXT_EDIT = "context_edit"
+_BESIDE = "beside"
+"""The field of an exclusion with what stands beside the content in the replacement of an edit."""
 TOOLS_CHANGE = "active_tools_change"
 LEAF = "leaf"
 """A row of pi's agent library: the leaf went to its target."""
@@ -226,37 +229,35 @@ def _content(row: kit.Row, body: JsonObject, file: PiFile) -> tuple[NewEntry, Js
         return _compaction(row, body, file), {}
     if row.type == CONTEXT_EDIT and isinstance(body.get("targetId"), str) and "replacement" in body:
         return kit.stored_entry(kinds.EXCLUSION, _context_edit(row, body, file)), {}
-    if row.type == CUSTOM and (artifact := _artifact(body)) is not None:
-        return kit.stored_entry(kinds.ARTIFACT, artifact), {}
+    artifact = body.get("data")
+    if row.type == CUSTOM and isinstance(artifact, dict) and body == {"customType": kinds.ARTIFACT, "data": artifact}:
+        return kit.stored_entry(kinds.ARTIFACT, artifact), {}  # a row of ours
     entry = kit.stored_entry(_checked_kind(row, body, file), body)
     if row.type in (USAGE, kinds.BRANCH_SUMMARY) and body.get("usage") is not None:
         entry = replace(entry, calls=_calls_beside(row, body, entry, file))
     return entry, {}
 
 
-def _artifact(body: JsonObject) -> JsonObject | None:
-    """Return the artifact that a custom row of ours has, which an export wrote; None for any other row."""
-    data = body.get("data")
-    is_ours = body == {"customType": kinds.ARTIFACT, "data": data}
-    return data if is_ours and isinstance(data, dict) else None
-
-
 def _context_edit(row: kit.Row, body: JsonObject, file: PiFile) -> JsonObject:
     """Return an edit of the context as an exclusion; one that puts something in an entry's place takes it back in."""
-    target = body["targetId"]
-    replacement = body[REPLACEMENT]
+    target, replacement, own = body["targetId"], body[REPLACEMENT], fields_of(body.get(FILLED))
+    if own.get("entryId") == target:
+        return own
+    edit: JsonObject = {"entryId": target, **body}
     if replacement is None:
-        return {"entryId": target, **body}
+        return edit
+    content = fields_of(replacement).get("content", replacement)
     try:
-        if not isinstance(replacement, (str, list)):
+        if not isinstance(content, (str, list)):
             raise InvalidEntry("should be text or a list of parts")
-        validate_message({"role": "user", "content": replacement}, REPLACEMENT)
+        validate_message({"role": "user", "content": content}, REPLACEMENT)
     except InvalidEntry as error:
         file.notes.repair(
             row.line, f"puts another content in place of that of {shown(target)}, {error}; the context leaves it out"
         )
-        return {"entryId": target, **body}
-    return {"entryId": target, "excluded": False, **body}
+        return edit
+    beside: JsonObject = {_BESIDE: without(replacement, "content")} if isinstance(replacement, dict) else {}
+    return {"entryId": target, "excluded": False, **body, REPLACEMENT: content, **beside}
 
 
 def _calls_beside(row: kit.Row, body: JsonObject, entry: NewEntry, file: PiFile) -> tuple[PaidCall, ...]:
@@ -703,7 +704,9 @@ def export_pi(session: kit.SessionTree) -> kit.Exported:
     O(entries).
     """
     info, entries, left = session.info, session.entries, Leftovers()
-    file = _File(session, _header_of(info), left, {entry.id for entry in entries})
+    imported = fields_of(info.metadata.get("imported"))
+    header = fields_of(imported.get("header")) if imported.get("format") == FORMAT else None
+    file = _File(session, header, left, {entry.id for entry in entries})
     rows: list[tuple[str, JsonObject | str]] = [(entry.id, _row(entry, file)) for entry in _active_path_last(session)]
     if entries and session.leaf_id is None:
         left.note("that the leaf is before the first entry: pi continues at the last row")
@@ -718,11 +721,6 @@ def export_pi(session: kit.SessionTree) -> kit.Exported:
     place = f"~/.pi/agent/sessions/--{folder}--/{time}_{kit.id_elsewhere(session)}.jsonl"
     way = kit.Continuation(place, (("pi", "--session", kit.FILE),), info.cwd)
     return kit.Exported(FORMAT, text, left.notes(), is_rows=True, continuation=way)
-
-
-def _header_of(info: SessionInfo) -> JsonObject | None:
-    imported = fields_of(info.metadata.get("imported"))
-    return fields_of(imported.get("header")) if imported.get("format") == FORMAT else None
 
 
 def _header(file: _File) -> JsonObject:
@@ -787,13 +785,36 @@ def _body(entry: Entry, beside: JsonObject, file: _File) -> tuple[str, JsonObjec
         if "usage" in beside and "usage" not in data:
             data["usage"] = beside.pop("usage")
         return kinds.MESSAGE, _write_message(entry, data, beside, file)
-    if kind == kinds.COMPACTION and isinstance(data, dict) and isinstance(data.get("usage"), dict):
-        _add_known_cost(entry, data, file)
+    if kind == kinds.COMPACTION and isinstance(data, dict):
+        _note_pins(data, file)
+        if "unreadableUsage" in data:
+            data["usage"] = data.pop("unreadableUsage")
+        elif isinstance(data.get("usage"), dict):
+            _add_known_cost(entry, data, file)
+    if kind == kinds.EXCLUSION and (edit := _edit(fields_of(data), file)) is not None:
+        return CONTEXT_EDIT, edit
     if file.header is not None and isinstance(data, dict):
         return _as_it_was(kind, data, file)
     if kind == kinds.CUSTOM_MESSAGE:
         return kinds.CUSTOM_MESSAGE, _custom_message(entry, data)
     return _of_another(kind, data, file)
+
+
+def _edit(data: JsonObject, file: _File) -> JsonObject | None:
+    """Return an exclusion as an edit of pi's; None if it is of a part, or of nothing that pi sends."""
+    if "targetId" in data and REPLACEMENT in data:
+        beside, content = data.get(_BESIDE), data[REPLACEMENT]
+        whole = content if beside is None else {**fields_of(beside), "content": content}
+        return {**without(data, "entryId", "excluded", _BESIDE), REPLACEMENT: whole}
+    exclusion = read_exclusion(data)
+    if exclusion is None or exclusion.part is not None:
+        return None
+    edit: JsonObject = {"targetId": exclusion.entry_id, REPLACEMENT: None, FILLED: data}
+    if exclusion.excluded:
+        return edit
+    stored = (entry.fields.get("content") for entry in file.session.entries if entry.id == exclusion.entry_id)
+    content = data.get(REPLACEMENT, next(stored, None))
+    return None if content is None else {**edit, REPLACEMENT: {"content": content}}
 
 
 def _of_another(kind: str, data: JsonValue, file: _File) -> tuple[str, JsonObject]:
@@ -803,8 +824,6 @@ def _of_another(kind: str, data: JsonValue, file: _File) -> tuple[str, JsonObjec
     is_known = kind == kinds.COMPACTION or (kind in _KINDS and (kind != CUSTOM or "customType" in fields_of(data)))
     if not is_known or not isinstance(data, dict):
         return _custom(kind, data, file)
-    if kind == kinds.COMPACTION:
-        _note_pins(data, file)
     return kind, data
 
 
@@ -816,16 +835,10 @@ def _as_it_was(kind: str, data: JsonObject, file: _File) -> tuple[str, JsonObjec
             return kind, line
         if line is None:
             return str(data["type"]), without(data, "type")
-    if kind == kinds.EXCLUSION and "targetId" in data and "replacement" in data:
-        return CONTEXT_EDIT, without(data, "entryId", "excluded")
     if kind in (kinds.ARTIFACT, kinds.EXCLUSION) or kind.startswith(UNREADABLE):
         return _custom(kind, data, file)
     if kind == EMPTY_BRANCH_SUMMARY:
         return kinds.BRANCH_SUMMARY, data
-    if kind == kinds.COMPACTION:
-        _note_pins(data, file)
-        if "unreadableUsage" in data:
-            data["usage"] = data.pop("unreadableUsage")
     if kind == kinds.BRANCH_SUMMARY and data.get("fromId") is None and "fromId" in data:
         data["fromId"] = "root"
     return kind, data
@@ -833,7 +846,7 @@ def _as_it_was(kind: str, data: JsonObject, file: _File) -> tuple[str, JsonObjec
 
 def _custom(kind: str, data: JsonValue, file: _File) -> tuple[str, JsonObject]:
     if kind == kinds.EXCLUSION:
-        file.left.change("an exclusion goes out as a custom row: pi shows the entry that it took out of the context")
+        file.left.change("an exclusion of a part goes out as a custom row: pi shows what it took out of the context")
     else:
         file.left.change(f"entries of kind {kind!r} go out as custom rows")
     return CUSTOM, {"customType": kind, "data": data}

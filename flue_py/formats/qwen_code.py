@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -15,7 +13,7 @@ from flue_py.core.sessions import NewSession, derived_id, made_id
 from flue_py.core.usage import PaidCall, ReportedUsage, call_of, read_reported, usage_json
 from flue_py.errors import UnreadableFile, shown
 from flue_py.formats import kit
-from flue_py.formats.gathered import facts_beside
+from flue_py.formats.gathered import facts_beside, facts_of_agent
 from flue_py.providers.base import fields_of, listed
 from flue_py.providers.gemini import messages_from_gemini
 
@@ -290,12 +288,7 @@ class QwenCodeReader(kit.RowReader):
 read_qwen_code = QwenCodeReader
 
 
-def _files_beside(path: Path) -> Mapping[str, Path]:
-    is_agent = path.name.startswith("agent-")
-    return {"agent": path.with_name(f"{path.name.removesuffix('.jsonl')}.meta.json")} if is_agent else {}
-
-
-before_qwen_code, beside_qwen_code = facts_beside(_files_beside)
+before_qwen_code, beside_qwen_code = facts_beside(facts_of_agent)
 
 
 def _call(row: kit.Row, usage: ReportedUsage, model: JsonValue, purpose: str) -> PaidCall:

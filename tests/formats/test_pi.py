@@ -198,7 +198,7 @@ def test_an_edit_of_the_context_leaves_its_target_out_from_there_on() -> None:
         row("message", "u2", "u1", message=user("two")),
         row("context_edit", "e1", "u2", targetId="u1", replacement=None),
         row("message", "u3", "e1", message=user("three")),
-        row("context_edit", "e2", "u3", targetId="u1", replacement={"content": "1"}),
+        row("context_edit", "e2", "u3", targetId="u1", replacement={"content": 1}),
     ]
     parsed = pi_files.parse_pi(pi_files.as_lines(rows))
     assert shown(parsed, "u2") == [("user", "one"), ("user", "two")]
@@ -217,8 +217,8 @@ def test_what_an_edit_puts_in_the_place_of_a_content_is_shown_from_there_on() ->
         row("message", "u1", None, message=user("one")),
         row("message", "a1", "u1", message={"role": "assistant", "content": [{"type": "text", "text": "1234"}, call]}),
         row("message", "r1", "a1", message=result),
-        row("context_edit", "e1", "r1", targetId="r1", replacement="(removed)"),
-        row("context_edit", "e2", "e1", targetId="u1", replacement=[{"type": "text", "text": "two"}]),
+        row("context_edit", "e1", "r1", targetId="r1", replacement={"content": "(removed)"}),
+        row("context_edit", "e2", "e1", targetId="u1", replacement={"content": [{"type": "text", "text": "two"}]}),
         row("context_edit", "e3", "e2", targetId="a1", replacement="none"),
         row("context_edit", "e4", "e3", targetId="u1", replacement=None),
         row("context_edit", "e5", "e4", targetId="u1", replacement="three"),
