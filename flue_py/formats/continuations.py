@@ -14,10 +14,12 @@ from uuid import uuid5
 
 from flue_py.core.entries import from_microseconds
 from flue_py.core.json import JsonObject, JsonValue, without
+from flue_py.core.kinds import Shape
 from flue_py.formats.kit import FILE, Continuation, Exported, SessionTree, id_elsewhere, iso_time, json_line
 from flue_py.providers import lists
-from flue_py.providers.base import Leftovers, blocks_of, fields_of, listed, objects_in, only
+from flue_py.providers.base import LIMITS, Leftovers, blocks_of, fields_of, listed, objects_in, only
 from flue_py.providers.openai_chat import arguments_from_text
+from flue_py.providers.request import with_fitting_calls
 
 _STEP_US = 1_000
 """Rows that follow each other are this far apart in time: programs sort by it."""
@@ -40,14 +42,19 @@ def _exported(
     return Exported(name, text, left.notes(), is_rows=True, continuation=continuation)
 
 
+def _said(target: Shape, session: SessionTree, left: Leftovers) -> Iterator[lists.Said]:
+    """Yield the messages of the context, with ids and names of calls as the API takes them that the program calls."""
+    for said in lists.said_in(session.context()):
+        yield with_fitting_calls(said, LIMITS[target], left, as_items=target == "openai-responses")
+
+
 # Claude Code: a row for each message, a chain by `parentUuid`.
 
 
 def export_claude_code(session: SessionTree) -> Exported:
     """Return a session as Claude Code resumes it. O(entries)."""
     left, own_id, folder = Leftovers(), id_elsewhere(session), session.info.cwd or "/"
-    context = session.context()
-    system, messages = lists.anthropic_list(lists.said_in(context), left, is_sent=True)
+    system, messages = lists.anthropic_list(_said("anthropic", session, left), left, is_sent=True)
     if system is not None:
         left.note(_OWN_PROMPT)
     models, rows = _models(session, left.places), list[JsonObject]()
@@ -91,15 +98,9 @@ def _models(session: SessionTree, places: dict[str | None, int]) -> dict[int, st
 def export_codex(session: SessionTree) -> Exported:
     """Return a session as Codex resumes it. O(entries)."""
     left, own_id, began_us = Leftovers(), str(id_elsewhere(session)), session.info.active_us
-    header: JsonObject = {
-        "id": own_id,
-        "timestamp": iso_time(began_us),
-        "cwd": session.info.cwd or "/",
-        "originator": "flue-py",
-        "cli_version": "0.171.0",
-        "source": "cli",
-    }
-    items = lists.responses_list(lists.said_in(session.context()), left, is_complete=True, is_sent=True)
+    header: JsonObject = {"id": own_id, "timestamp": iso_time(began_us), "cwd": session.info.cwd or "/"}
+    header |= {"originator": "flue-py", "cli_version": "0.171.0", "source": "cli"}
+    items = lists.responses_list(_said("openai-responses", session, left), left, is_complete=True, is_sent=True)
     payloads: list[tuple[str, JsonObject]] = [("session_meta", header)]
     for item in items:
         if item.get("role") == "system":
@@ -199,7 +200,7 @@ def export_opencode(session: SessionTree) -> Exported:
     own, start = own_id.hex[:18], session.info.active_us // 1_000
     session_id, numbers = f"ses_{own_id.hex[:26]}", count()
     messages: list[JsonValue] = []
-    spoken = lists.speakers_only(lists.said_in(session.context()), left)
+    spoken = lists.speakers_only(_said("anthropic", session, left), left)
     said = lists.with_own_ids(lists.answered(lists.joined_answers(spoken), left), left)
     results = {str(one.message.get("toolCallId")): one for one in said if one.role == "toolResult"}
     asked = ""

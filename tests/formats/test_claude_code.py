@@ -254,8 +254,7 @@ def test_a_compaction_keeps_what_its_boundary_says_though_it_is_written_again() 
     (compaction,) = [entry for entry in part.entries if entry.kind == "compaction"]
     fields = decode_object(compaction.payload)
     assert (fields["summary"], fields["firstKeptEntryId"], fields["tokensBefore"]) == ("The story so far.", "a2", 1234)
-    assert report.left_out == {"written again after a compaction": 2}
-    assert report.skipped == ()
+    assert (report.left_out, report.skipped) == ({"written again after a compaction": 2}, ())
 
 
 @inputs("agent", [None, "abc", "acompact-1", "aside_question-1"])
@@ -329,8 +328,7 @@ def test_faults_are_named_by_line_and_never_fatal() -> None:
     assert kinds["a1"] == kinds["u5"] == kinds["u9"] == "message"
     odd = part.entries[[entry.id for entry in part.entries].index("a1")]
     assert (odd.usage.output, odd.usage.input, decode_object(odd.payload)["usage"]["output_tokens"]) == (0, 9, -5)
-    assert report.surrogates_replaced == 1
-    assert report.rows == 15
+    assert (report.surrogates_replaced, report.rows) == (1, 15)
 
 
 def test_what_the_program_says_between_two_calls_of_a_message_does_not_split_it() -> None:

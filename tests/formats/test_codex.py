@@ -360,8 +360,7 @@ def test_faults_are_named_by_line_and_never_fatal() -> None:
     assert [entry.kind for entry in part.entries] == [
         "codex.session_meta", "message", "codex.response_item.message", "message", "unreadable_message",
     ]  # fmt: skip
-    assert report.surrogates_replaced == 1
-    assert report.left_out == {"reports no tokens": 1}
+    assert (report.surrogates_replaced, report.left_out) == (1, {"reports no tokens": 1})
 
 
 def test_what_is_no_rollout_is_refused_and_not_recognized() -> None:
@@ -465,8 +464,7 @@ def exported(items: list[Item], provider: str = "openai") -> Exported:
 
 def test_every_item_goes_out_whole() -> None:
     out = exported(ITEMS)
-    assert out.value == ITEMS
-    assert out.notes == ()
+    assert (out.value, out.notes) == (ITEMS, ())
 
 
 @inputs("name", [CODEX_REAL, CODEX_MADE])
@@ -476,8 +474,7 @@ def test_the_items_of_the_real_rollouts_go_out_whole(name: str) -> None:
     known = {"message", "reasoning", "function_call", "function_call_output"}
     items = [row["payload"] for row in rows if row["type"] == "response_item" and row["payload"]["type"] in known]
     out = export_openai_responses(items_of(parsed(lines)))
-    assert out.value == items
-    assert out.notes == ()
+    assert (out.value, out.notes) == (items, ())
 
 
 def test_a_search_for_tools_and_what_it_found_stay_together() -> None:

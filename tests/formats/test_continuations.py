@@ -63,6 +63,16 @@ async def test_a_program_goes_on_with_what_the_model_sees(tmp_path: Path, progra
         assert await words_of(copy) == expected
 
 
+@inputs("program", ["claude-code", "codex", "opencode"])
+async def test_names_of_tools_go_out_as_the_program_can_send_them(tmp_path: Path, program: str) -> None:
+    call = {"type": "toolCall", "id": "c1", "name": "file_system.read_file", "arguments": {}}
+    async with flue_py.open(":memory:") as store:
+        session = await store.create_session()
+        await session.append_messages([{"role": "user", "content": "Read."}, {"role": "assistant", "content": [call]}])
+        text = (await write_continuation(session, program, home=tmp_path)).path.read_text()
+    assert ("file_system_read_file" in text, "file_system.read_file" in text) == (True, False)
+
+
 @inputs("program", PROGRAMS)
 async def test_a_session_is_put_once_for_each_leaf(tmp_path: Path, program: str) -> None:
     async with flue_py.open(":memory:") as store:

@@ -49,8 +49,7 @@ def tree() -> tuple[SessionInfo, list[Entry], str | None]:
 
 def test_a_document_goes_back_as_it_was() -> None:
     out = export_flue(SessionTree(*tree()))
-    assert out.value == DOCUMENT
-    assert out.notes == ()
+    assert (out.value, out.notes) == (DOCUMENT, ())
 
 
 def test_task_sessions_are_named_in_the_metadata() -> None:

@@ -49,8 +49,7 @@ def test_messages_follow_each_other_in_file_order_whatever_parents_say() -> None
     assert shown(session) == [("user", "read two files"), ("assistant", "reading"), ("user", "and now?")]
     assert [entry.id for entry in session.entries] == ["u1", "a1", "u2"]
     assert [entry.parent_id for entry in session.entries] == [None, "u1", "a1"]
-    assert session.session.id == "demo"
-    assert session.session.created_us == 1769936400000000
+    assert (session.session.id, session.session.created_us) == ("demo", 1769936400000000)
     assert notes(session) == []
 
 
