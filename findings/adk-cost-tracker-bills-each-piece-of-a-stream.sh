@@ -17,6 +17,7 @@ work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 cd "$work"
 python3 -m venv venv
 venv/bin/pip install -q --disable-pip-version-check adk-cost-tracker==0.1.6 google-adk==2.13.0
+export HOME=$work
 cat >bill.py <<'PY'
 import asyncio
 import json

@@ -18,6 +18,7 @@ work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 cd "$work"
 python3 -m venv venv
 venv/bin/pip install -q --disable-pip-version-check 'agent-session-otel[otel]==0.2.0' opentelemetry-sdk==1.45.2
+export HOME=$work
 cat >files.py <<'PY'
 import json
 from pathlib import Path

@@ -18,6 +18,7 @@ work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 cd "$work"
 python3 -m venv venv
 venv/bin/pip install -q --disable-pip-version-check swarms==16.0.3
+export HOME=$work
 cat >remember.py <<'PY'
 import json
 import os
