@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +12,7 @@ from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry, Pairing, exchange_of
 from flue_py.core.json import JsonObject
 from tests.compaction.strategies import assistant, budgets, call, messages, tool_result, usage, user
+from tests.compaction.test_plan import Item
 from tests.context.pipeline.piped import context as stored
 from tests.values import existing
 
@@ -22,13 +21,6 @@ UNREAD = "this is not JSON, and nobody may read it"
 
 def entry(number: int, payload: str, role: str) -> ContextEntry:
     return ContextEntry(Entry(f"e{number}", None, None, "message", role, None, number, number, 0, 0, payload))
-
-
-@dataclass(frozen=True)
-class Item:
-    entry_id: str
-    kind: str
-    data: JsonObject
 
 
 def read(context: list[JsonObject]) -> list[Item]:
