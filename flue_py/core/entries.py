@@ -1167,8 +1167,7 @@ def laid_out(
     fields[RANGES] = [item.as_json for item in ranges]
     if pinned:
         fields["pinnedEntryIds"] = [*pinned]
-    text, _ = encode_json(fields, kinds.COMPACTION)
-    return replace(compaction, payload=text)
+    return replace(compaction, payload=encode_json(fields, kinds.COMPACTION)[0])
 
 
 # ---------------------------------------------------------------------------------------------------------------------

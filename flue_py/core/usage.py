@@ -1309,8 +1309,7 @@ def with_searches(terms: Terms, provider: str, model: str) -> Terms:
     rest = tuple(term for term in terms if term[0] != QUERIES)
     if provider in BILLED_BY_QUERY:
         return merged_terms(rest, ((SEARCHES, queries),))
-    is_google = provider.startswith("google") and "gemini" in model
-    return rest if is_google else terms
+    return rest if provider.startswith("google") and "gemini" in model else terms
 
 
 def by_model(call: PaidCall, reported: ReportedUsage) -> tuple[PaidCall, ...]:
