@@ -523,10 +523,11 @@ async def erase(
 ) -> Plan:
     """Delete sessions as rm does, so that no byte of them is left, look for what is left, and say so in a receipt.
 
-    Without SESSION and with --scope, everything of that tenant or user. The paid calls lose agents and folders. What
-    goes is overwritten, the log is emptied, a file that has it elsewhere is written anew, and all of it is looked for
+    Without SESSION and with --scope, everything of that tenant or user. The paid calls lose agents and folders. Words
+    are looked for in thoughts, too, but not in retracted texts; titles that have them stay, and are named. What goes
+    is overwritten, the log is emptied, a file that has it elsewhere is written anew, and all of it is looked for
     in every file of the database, and in all rows. Entries that other sessions see stay, and are named. If it is
-    interrupted or killed, run it again. Exit code 1 if something is left, or could not be reached.
+    interrupted or killed, run it again. Exit code 1 if something is left, could not be reached, or more is found.
 
     With --json, and in the file of --receipt, an object: complete (null if nothing was looked for), dryRun, sessionIds,
     scope, counts, entriesKept, redacted, seenBy, mayQuote, missingIds, atUs, by, why, size (bytes), and look, null
@@ -534,13 +535,20 @@ async def erase(
     many in a row are found wherever they are), unsampled (how many texts were too short or too plain to be looked for),
     traces and stays (place, size, where; stays are rows that were not erased), hindrances, outOfReach, rebuilt.
     """
-    ids = [await _erasable(store, name) for name in sessions]
+    ids, left = [await _erasable(store, name) for name in sessions], list[str]()
     if search is not None:
-        answer = await store.search(search, limit=_MOST_FOUND)
+        answer = await store.search(
+            search, limit=_MOST_FOUND, parts=("messages", "tools", "thinking", "titles", "summaries")
+        )
         if answer.damaged:
             raise CorruptStore(f"nothing was erased, since not all can be searched: {'; '.join(answer.damaged)}")
         entries = [(hit.session_id, hit.entry_id) for hit in answer.hits if hit.entry_id is not None]
         work = partial(Store.erase, entries=entries)
+        left = [f"more than {_MOST_FOUND:,} texts have these words: run it again for the rest"] * answer.has_more
+        # One that a program made goes along with what it was made of.
+        titled = {found.session.id for found in answer.sessions if found.session.title}
+        titled &= {hit.session_id for hit in answer.hits if hit.part == "titles" and not hit.by_id}
+        left += [f"a title has these words, and stays: session {name}" for name in sorted(titled)]
     elif ids:
         work = partial(Store.erase, sessions=ids)
     elif store.scope is not None:
@@ -548,7 +556,7 @@ async def erase(
     else:
         raise click.UsageError("name a SESSION, or give --scope for everything of a tenant or user, or --search")
     return await _deletion(
-        store, partial(work, by=cli.BY, why=why, despite_holds=despite), ("erase", "erased"), receipt
+        store, partial(work, by=cli.BY, why=why, despite_holds=despite), ("erase", "erased"), receipt, left=left
     )
 
 
@@ -568,7 +576,7 @@ async def cleanup(store: Store, policy_file: str | None, why: str | None, receip
         due = await find_due(store, policy, datetime.now(UTC))
         free = [info.id for info in await without_held(due, lambda name: store.erase([name], dry_run=True))]
     work = partial(Store.erase, sessions=free, by=cli.BY, why=why)
-    return await _deletion(store, work, ("erase", "erased"), receipt, held=len(due) - len(free))
+    return await _deletion(store, work, ("erase", "erased"), receipt, len(due) - len(free))
 
 
 async def _erasable(store: Store, name: str) -> str:
@@ -587,14 +595,15 @@ async def _deletion(
     verbs: tuple[str, str] = ("delete", "deleted"),
     file: Path | None = None,
     held: int = 0,
+    left: Sequence[str] = (),
 ) -> Plan:
-    """Return the plan of a deletion or an erasure. ``held`` sessions were passed over."""
+    """Return the plan of a deletion or an erasure. ``held`` sessions were passed over, ``left`` are texts that stay."""
     planned = await work(store, dry_run=True)
     names = {session_id: await cli.name_of(store, session_id) for session_id in planned.session_ids}
-    notes = [f"{counted(held, 'session')} passed over: a hold is on it, see flue-py hold"] if held else []
+    notes = [*left, *[f"{counted(held, 'session')} passed over: a hold is on it, see flue-py hold"] * bool(held)]
 
     def shown(receipt: Receipt) -> Answer:
-        code = 0 if receipt.look is None or receipt.is_complete else 1
+        code = 0 if receipt.look is None or (receipt.is_complete and not left) else 1
         return Answer(lambda: views.receipt_lines(receipt, names, verbs[1]), receipt.to_json, code=code, notes=notes)
 
     async def go(store: Store) -> Answer:
@@ -783,9 +792,8 @@ def _salvage_lines(report: SalvageReport, new: Path) -> list[Line]:
     lines += [((f"changed {printable(str(change))}", "yellow"),) for change in report.changes[:_SALVAGE_SHOWN]]
     lines += _more(len(report.changes), "more were changed")
     pages = counted(len(report.damaged_pages), "damaged page")
-    outcome = (
-        "everything is as it was" if report.is_complete else f"{len(report.losses)} lost, {len(report.changes)} changed"
-    )
+    changed = f"{len(report.losses)} lost, {len(report.changes)} changed"
+    outcome = "everything is as it was" if report.is_complete else changed
     contents = cli.held(report, f"sessions entries calls{' documents' * bool(report.documents)}")
     lines.append(((f"{new}: {contents}; {pages}: {outcome}", "bold"),))
     return lines

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import flue_py
+from flue_py.cli import manage
 from tests.edges.cli_runs import Flue
 
 KILLED = """
@@ -55,10 +56,9 @@ def write(flue: Flue, *lines: str) -> str:
 
 def test_an_erasure_leaves_no_byte_and_a_receipt(flue: Flue) -> None:
     file = flue.folder / "receipt.json"
-    shorter = ["4 texts not looked for: too short, or too plain"]
     done = flue.lines("erase", "doomed", "old", "--yes", "--why", "she asked", "--receipt", str(file))
     assert done[0] == "2 sessions, 4 entries erased"
-    assert [line for line in done if "not looked for: too short" in line] == shorter
+    assert [line for line in done if "too short" in line] == ["4 texts not looked for: too short, or too plain"]
     assert done[-1] == "complete: nothing of it is left"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     receipt = json.loads(file.read_text())
@@ -110,6 +110,17 @@ def test_what_a_search_finds_loses_its_text(flue: Flue) -> None:
     assert "exclude each other" in flue.run("erase", "old", "--search", "x", code=2).stderr
 
 
+def test_thoughts_are_erased_too_and_what_is_left_is_named(flue: Flue, monkeypatch: pytest.MonkeyPatch) -> None:
+    thought = {"role": "assistant", "content": [{"type": "thinking", "thinking": "a zebra, I think"}]}
+    with flue_py.sync.open(flue.database) as store:
+        store.create_session(id="zoo", title="Zebra").append_messages([thought, thought])
+    monkeypatch.setattr(manage, "_MOST_FOUND", 2)
+    assert "for the rest" in flue.run("erase", "--search", "zebra", "--yes", code=1).stderr
+    second = flue.run("erase", "--search", "zebra", "--yes", code=1)
+    assert second.stderr == "a title has these words, and stays: session zoo\n"
+    assert b"a zebra, I think" not in bytes_beside(flue)
+
+
 def test_a_scope_goes_whole_and_the_ledger_keeps_its_sums(flue: Flue) -> None:
     with flue_py.sync.open(flue.database) as store:
         mine = store.in_scope("t1")
@@ -122,9 +133,7 @@ def test_a_scope_goes_whole_and_the_ledger_keeps_its_sums(flue: Flue) -> None:
         mine.erase_scope("t1", dry_run=True)
     assert "this would erase everything of scope 't1'" in flue.run("erase", "--scope", "t1", code=2).stderr
     receipt = flue.json("erase", "--scope", "t1", "--yes")
-    assert receipt["counts"] == {
-        "sessions": 2, "entries": 3, "memories": 1, "files": 1, "budgets": 1, "calls": 1,
-    }  # fmt: skip
+    assert receipt["counts"] == {"sessions": 2, "entries": 3, "memories": 1, "files": 1, "budgets": 1, "calls": 1}
     assert receipt["complete"]
     for text in ("kept in mind", "in a file", "Jane's own agent", "jane-doe", "held: Jane"):
         assert text.encode() not in bytes_beside(flue), text
