@@ -206,6 +206,7 @@ async def test_tombstones_go_along_with_keys_copies_bundles_and_rescues(
         await store.rekey(after)
         session = await store.find_session(session.id)
         assert (await session.redact(ids, "again")).already == tuple(ids)
+    assert (await salvage(tmp_path / "copy.db", tmp_path / "rescued copy.db", key=after)).losses == ()
     for name, key in (("s", after), ("rescued", before), ("copy", after), ("unbundled", after)):
         async with flue_py.open(tmp_path / f"{name}.db", key=key) as store:
             await check(store)

@@ -483,7 +483,7 @@ _DERIVED = frozenset(
 _WORDS = {
     ("sessions", "kind"): frozenset({"root", "fork", "task"}),
     ("marks", "kind"): frozenset({"label", "pin", "retracted"}),
-    ("requests", "operation"): frozenset({"append", "move", "fork", "task", "atomic"}),
+    ("requests", "operation"): frozenset({"append", "move", "fork", "task", "atomic", "copy"}),
     ("leaf_moves", "reason"): frozenset({"move", "rewind", "retract", "undo", "redo", "branch", "import", "back"}),
     ("task_links", "status"): frozenset({"running", "done", "failed"}),
     ("budgets", "covers"): frozenset({"session", "tasks", "scope"}),
