@@ -65,8 +65,7 @@ class _Watched(Transaction):
 
     def heads(self) -> list[Head]:
         """Return the heads of the sessions that were written; those of deleted ones have no value."""
-        present = self._tx.rows(seals.HEADS_OF_KEYS, keys=json.dumps(sorted(self._written)))
-        return [*self._deleted, *present]
+        return [*self._deleted, *self._tx.rows(seals.HEADS_OF_KEYS, keys=json.dumps(sorted(self._written)))]
 
     def _note_deleted(self, keys: Iterable[int]) -> None:
         doomed = self._tx.rows(seals.HEADS_OF_KEYS, keys=json.dumps(sorted(keys)))
@@ -224,6 +223,8 @@ class WitnessedRunner(RunnerAround):
                 self._known.clear()
             self._known[name] = -1 if present is None else present.revision
             late += [] if present is None or age == "same" else [present]
+            # One that is missing was accepted, as one that is gone.
+            late += [Head(name, seen.revision, b"")] if seen is not None and age == "missing" else []
         if late:
             await self._take(late)
         return errors

@@ -57,14 +57,12 @@ def write(flue: Flue, *lines: str) -> str:
 def test_an_erasure_leaves_no_byte_and_a_receipt(flue: Flue) -> None:
     file = flue.folder / "receipt.json"
     done = flue.lines("erase", "doomed", "old", "--yes", "--why", "she asked", "--receipt", str(file))
-    assert done[0] == "2 sessions, 4 entries erased"
     assert [line for line in done if "too short" in line] == ["4 texts not looked for: too short, or too plain"]
-    assert done[-1] == "complete: nothing of it is left"
+    assert (done[0], done[-1]) == ("2 sessions, 4 entries erased", "complete: nothing of it is left")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     receipt = json.loads(file.read_text())
     assert (receipt["complete"], receipt["by"], receipt["why"]) == (True, "flue-py", "she asked")
-    look = receipt["look"]
-    assert (look["traces"], look["hindrances"], len(look["outOfReach"])) == ([], [], 2)
+    assert [len(receipt["look"][name]) for name in ("traces", "hindrances", "outOfReach")] == [0, 0, 2]
     assert "Jane" not in file.read_text()
     assert b"doomed: Jane" not in bytes_beside(flue)
     assert b"held: Jane" in bytes_beside(flue)
@@ -116,8 +114,7 @@ def test_thoughts_are_erased_too_and_what_is_left_is_named(flue: Flue, monkeypat
         store.create_session(id="zoo", title="Zebra").append_messages([thought, thought])
     monkeypatch.setattr(manage, "_MOST_FOUND", 2)
     assert "for the rest" in flue.run("erase", "--search", "zebra", "--yes", code=1).stderr
-    second = flue.run("erase", "--search", "zebra", "--yes", code=1)
-    assert second.stderr == "a title has these words, and stays: session zoo\n"
+    assert "and stays: session zoo\n" in flue.run("erase", "--search", "zebra", "--yes", code=1).stderr
     assert b"a zebra, I think" not in bytes_beside(flue)
 
 

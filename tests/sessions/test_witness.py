@@ -117,6 +117,9 @@ def test_a_session_that_is_not_there_any_more_is_missed_unless_it_was_deleted(pa
         with pytest.raises(HistoryPutBack, match=f"{lost}.*it is not there"):
             store.get_session(lost)
         assert store.get_session(deleted) is None
+    for accept in ([lost], []):
+        with opened(path, witness, accept=accept) as store:
+            assert store.get_session(lost) is None, "it is accepted once"
 
 
 def test_a_session_that_was_hidden_or_renamed_is_missed(path: Path) -> None:
