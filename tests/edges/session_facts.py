@@ -165,7 +165,7 @@ def _tell_shown(told: Told, flue: Flue, session_id: str) -> None:
 
 
 def _facts_shown(shown: dict[str, str]) -> dict[str, Any]:
-    entries, messages = _numbers(shown["own entries"])
+    entries, messages = (int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", shown["own entries"]))
     folder = shown.get("folder", "")
     facts: dict[str, Any] = {
         "name": shown["name"], "title": shown.get("title", ""), "made_title": shown.get("made title", ""),
@@ -407,10 +407,6 @@ def _sum(used: list[dict[str, str]], word: str) -> int:
 
 def _count(text: str) -> int | None:
     return None if text == "-" else int(text.replace(",", ""))
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", text)]
 
 
 def _moment(text: str) -> str:

@@ -627,15 +627,11 @@ async def test_a_conversation_looks_in_its_scope_and_a_command_in_all(store: flu
     await raises(AmbiguousId, store.find_session("aa0"))
 
 
-def test_commands_find_ids_in_any_case(flue: Flue) -> None:
+def test_commands_find_ids_in_any_case(tmp_path: Path) -> None:
+    flue = Flue(tmp_path)
     session = flue.import_every_type()
     fork = flue.json("fork", session, "--key", "triage")["id"]
     assert {flue.json("show", name)["id"] for name in (fork, fork[:9].upper(), "triage", "tri")} == {fork}
-
-
-@pytest.fixture
-def flue(tmp_path: Path) -> Flue:
-    return Flue(tmp_path)
 
 
 # -- What a report collects from a store --------------------------------------------------------------------------
