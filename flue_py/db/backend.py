@@ -364,7 +364,7 @@ class KeyedRunner(RunnerAround):
         # A plan is of digests that are not compared when it lands.
         if self._keys.is_unchecked or self._stated.new_key != NOT_CHANGING:
             return None
-        keyed, known = partial(self._reading, plan), self._known
+        keyed, known = partial(self._writing, plan), self._known
         try:
             return await self._runner.land(session_id, keyed)
         except (KeyChanged, CorruptStore) as error:
@@ -505,7 +505,7 @@ class Backend:
     def __init__(self, runner: Runner, sources: Sources) -> None:
         self._runner: Runner
         self._runner = self._keyed = KeyedRunner(runner)
-        self._lands = type(runner).land is not Runner.land
+        self._most_landed = runner.most_landed
         self._sources = sources
         self._secrets: SecretFilter | None = None
         self.waiting = runner.waiting
@@ -875,22 +875,22 @@ class Backend:
         """
         arguments = (self._sources, session_id, entries, expected, on_conflict, idempotency_key)
         return await self._carry_out(
-            ops.append.plan_append, session_id, bool(entries), idempotency_key is not None, *arguments
+            ops.append.plan_append, session_id, len(entries), idempotency_key is not None, *arguments
         )
 
     async def _carry_out(
         self,
         function: Callable[Concatenate[Transaction, P], Plan[Result] | Result],
         session_id: str,
-        lands: bool,
+        rows: int,
         repeatable: bool,
         /,
         *values: P.args,
         **named: P.kwargs,
     ) -> Result:
-        """Write the plan of a function, in one round trip where it ``lands`` and the database can do that."""
+        """Write the plan of a function; `Runner.land` it where it is of few ``rows``, but of some."""
         plan = self._with_values(function, *values, **named)
-        landed = await self._runner.land(session_id, plan) if lands and self._lands else None
+        landed = await self._runner.land(session_id, plan) if 0 < rows <= self._most_landed else None
         if landed is not None:
             return landed
         return await self._runner.write(lambda tx: written(tx, plan(tx)), repeatable=repeatable)
@@ -988,7 +988,7 @@ class Backend:
         session that has been deleted since. O(1): one row; with an id, O(sessions of the tree).
         """
         arguments = (self._sources, session_id, at, new, expected, idempotency_key, scope)
-        return await self._carry_out(ops.sessions.plan_fork, session_id, True, idempotency_key is not None, *arguments)
+        return await self._carry_out(ops.sessions.plan_fork, session_id, 1, idempotency_key is not None, *arguments)
 
     set_label = _does(SetLabel)
     """Label an entry that the session sees, in one revision; None or "" clears.

@@ -629,6 +629,9 @@ class Runner(Protocol):
     waiting: Waiting = ON_LOOP
     """How its calls wait."""
 
+    most_landed: int = 0
+    """How many entries a plan may have that it can `land`."""
+
     @property
     def backend_name(self) -> str:
         """The kind of store, for `info`."""
@@ -668,10 +671,7 @@ class Runner(Protocol):
         """
 
     async def land(self, session_id: str, plan: Callable[[Transaction], Plan[Result] | Result]) -> Result | None:
-        """Return the result of a plan in one round trip, or None, with nothing done, where it takes a transaction.
-
-        Of use to databases for which a transaction is several round trips.
-        """
+        """Return the result of a plan in one round trip, or None, with nothing done, where `write` has to do it."""
         del session_id, plan
         return None
 

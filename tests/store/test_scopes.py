@@ -17,6 +17,7 @@ import flue_py
 from flue_py.core.sessions import Appended
 from flue_py.db.ops import append as appending
 from flue_py.db.runner import Transaction
+from flue_py.db.sqlite import runner
 
 GUARD_SECONDS = 30
 
@@ -29,6 +30,12 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     pytest.importorskip(name)
     return name
+
+
+@pytest.fixture(autouse=True)
+def on_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No write is short enough to be made on the event loop, which `Hold` would hold up."""
+    monkeypatch.setattr(runner, "SHORT_SECONDS", 0)
 
 
 class Hold:

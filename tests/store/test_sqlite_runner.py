@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from itertools import count
 from pathlib import Path
@@ -40,6 +40,12 @@ from tests.tables import inputs
 from tests.values import existing
 
 
+@pytest.fixture(autouse=True)
+def on_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No write is short enough to be made on the event loop, but where a test says so."""
+    monkeypatch.setattr(sqlite, "SHORT_SECONDS", 0)
+
+
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """One element for each transaction that the writer has begun."""
@@ -64,6 +70,93 @@ async def until_begun(begun: list[None]) -> None:
 
 def threads_of(path: Path) -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if path.name in thread.name]
+
+
+# -- a short write on the event loop --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Any write is short; the threads that write, by the beginning of their names."""
+    monkeypatch.setattr(sqlite, "SHORT_SECONDS", GUARD_SECONDS)
+    writing: list[str] = []
+    write = sqlite.StoreFile.write
+
+    def noting(file: sqlite.StoreFile, operations: Sequence[sqlite_writer.Operation[Any]]) -> None:
+        writing.append(f"{threading.current_thread().name.split('-')[0]} {len(operations)}")
+        write(file, operations)
+
+    monkeypatch.setattr(sqlite.StoreFile, "write", noting)
+    return writing
+
+
+async def test_a_lone_append_is_made_on_the_loop_and_others_go_over_together(path: Path, threads: list[str]) -> None:
+    async with opened(path) as backend:
+        sessions = [await new_session(backend) for _ in range(3)]
+        threads.clear()
+        await backend.append(sessions[0].id, [user("alone")])
+        await asyncio.gather(*[backend.append(session.id, [user("at once")]) for session in sessions])
+        await backend.append(sessions[0].id, talk(20))
+        assert threads == ["MainThread 1", "flue 3", "flue 1"]
+        assert len(await path_ids(backend, sessions[0].id)) == 22
+
+
+async def test_an_append_that_meets_a_lock_is_left_to_the_thread(path: Path, threads: list[str]) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend)
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            threads.clear()
+            task = asyncio.create_task(backend.append(session.id, [user("a")]))
+            async with asyncio.timeout(GUARD_SECONDS):
+                while len(threads) < 2:  # noqa: ASYNC110 - the writer is a thread
+                    await asyncio.sleep(0.001)
+            other.execute("COMMIT")
+        await task
+        assert threads == ["MainThread 1", "flue 1"]
+        assert len(await path_ids(backend, session.id)) == 1
+
+
+async def test_an_append_that_is_cancelled_before_it_is_made_changes_nothing(path: Path, threads: list[str]) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend)
+        threads.clear()
+        tasks = [asyncio.create_task(backend.append(session.id, [user(text)])) for text in "ab"]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+        await asyncio.wait(tasks)
+        assert (tasks[0].cancelled(), threads) == (True, ["flue 2"])
+        assert [entry.fields["content"] for entry in await path_of(backend, session.id)] == ["b"]
+
+
+async def test_appends_that_were_asked_for_are_made_before_a_store_is_closed(path: Path, threads: list[str]) -> None:
+    async with opened(path) as backend:
+        sessions = [(await new_session(backend)).id for _ in range(2)]
+        tasks = [asyncio.create_task(backend.append(session, [user("a")])) for session in sessions]
+        await asyncio.gather(*tasks, asyncio.create_task(backend.close()))
+        assert threads[-1] == "flue 2"
+    async with opened(path) as backend:
+        assert [len(await path_ids(backend, session)) for session in sessions] == [1, 1]
+
+
+async def test_another_loop_and_a_closed_store_are_refused_there_too(path: Path, threads: list[str]) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend, user("a"))
+        threads.clear()
+        with pytest.raises(errors.WrongEventLoop):
+            await asyncio.to_thread(lambda: asyncio.run(backend.append(session.id, [user("b")])))
+    await raises(errors.StoreClosed, backend.append(session.id, [user("b")]))
+    assert threads == []
+
+
+async def test_an_error_on_the_loop_is_that_of_the_write(path: Path, threads: list[str]) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend, user("a"))
+        threads.clear()
+        await raises(errors.LeafConflict, backend.append(session.id, [user("b")], expected=None))
+        assert threads == ["MainThread 1"]
+        await backend.append(session.id, [user("b")])
+        assert len(await path_ids(backend, session.id)) == 2
 
 
 # -- group commit ---------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import contextlib
 import json
 import random
 import secrets
+import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
@@ -1004,6 +1005,8 @@ _BEYOND = (
 
 class PostgresRunner(Runner):
     """Runs transactions on the connections of a pool."""
+
+    most_landed = sys.maxsize
 
     def __init__(self, engine: AsyncEngine, *, owned: bool, busy_timeout: float) -> None:
         self._engine = engine

@@ -1384,6 +1384,11 @@ class StoreFile:
         assert self._writer is not None
         self._writer.run(operations)
 
+    @property
+    def is_log_long(self) -> bool:
+        """Whether the log is so long that looking after it may take long."""
+        return self._file is not None and self._file.log_size > LOG_LIMIT
+
     def look_after_log(self) -> None:
         """Keep the log bounded: to be called after each `write`, once nobody waits for it any more."""
         if self._writer is not None:

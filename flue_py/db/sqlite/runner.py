@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, closing, suppress
@@ -29,12 +30,14 @@ from flue_py.db.runner import (
     Durability,
     IdTaken,
     Opener,
+    Plan,
     Runner,
     SessionState,
     Sources,
     Transaction,
     running_loop,
     starting_threads,
+    written,
 )
 from flue_py.db.schema import FORMAT_VERSION
 from flue_py.db.sqlite.file import (
@@ -484,6 +487,8 @@ class MemoryRunner(RunnerOnSqlite):
 MAX_BATCH = 256
 READERS = 2
 POLL_SECONDS = 0.1
+SHORT_SECONDS = 0.0005
+"""How long a write may take for the next one to be made on the event loop: going to a thread and back takes 0.1 ms."""
 
 
 async def open_sqlite(
@@ -533,7 +538,7 @@ class _Job(Operation[Result]):
     def settle(self) -> None:
         """Hand the outcome to the caller. Runs on the event loop."""
         self.is_done = True
-        if self.future.done():
+        if self.is_given_up or self.future.done():
             # The caller was cancelled; it may wait all the same, for what cannot be taken back.
             if self.ended is not None and not self.ended.done():
                 self.ended.set_result(None)
@@ -552,6 +557,7 @@ class SqliteRunner(RunnerOnFile):
     """Runs transactions on a SQLite file, on threads of its own."""
 
     backend_name = "sqlite"
+    most_landed = 16
 
     def __init__(self, file: StoreFile) -> None:
         super().__init__(file.path, writes_beside=file.is_writable)
@@ -563,6 +569,10 @@ class SqliteRunner(RunnerOnFile):
         self._threads: list[threading.Thread] = []
         self._committed = Bell(self._loop)
         self._ended: Promise[None] = self._loop.promise()
+        self._writing = 0
+        self._held: list[_Job[Any]] | None = None
+        self._is_short = False
+        self._turn = threading.Lock()
         self._changes = 0
         self._file_changes = 0
         self._watch_lock = threading.Lock()
@@ -599,22 +609,71 @@ class SqliteRunner(RunnerOnFile):
     async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
         self._require_open()
         self._file.require_writable()
-        return await self._submit(self._writes, work)
+        job = _Job(work, self._loop)
+        self._writing += 1
+        try:
+            # Behind the one who looks whether anybody else writes, so that all of them share a commit.
+            (self._writes.put if self._held is None else self._held.append)(job)
+            return await self._outcome_of(job)
+        finally:
+            self._writing -= 1
 
     async def read(self, work: Callable[[Transaction], Result], *, loose: bool = False) -> Result:
         self._require_open()
-        return await self._submit(self._reads, work)
-
-    async def _submit(self, queue: SimpleQueue[_Job[Any] | None], work: Callable[[Transaction], Result]) -> Result:
         job = _Job(work, self._loop)
-        queue.put(job)
+        self._reads.put(job)
+        return await self._outcome_of(job)
+
+    async def _outcome_of(self, job: _Job[Result], here: Operation[Result] | None = None) -> Result:
         try:
+            if here is not None and await self._is_done_here(here, job):
+                return here.outcome()
             return await job.future
         except self._loop.cancelled as cancelled:
             if job.give_up():
                 raise
             await self._wait_for(job)
             raise cancelled from job.error or CommittedBeforeCancellation(job.result)
+
+    async def land(self, session_id: str, plan: Callable[[Transaction], Plan[Result] | Result]) -> Result | None:
+        """Write on the event loop, if writes are shorter now than the way to the thread and back, and nobody else asks.
+
+        A lock of another process is waited for by the thread, but for the first 50 ms.
+        """
+        if self._writing or not self._is_short:
+            return None
+        self._require_open()
+        here: Operation[Result] = Operation(lambda tx: written(tx, plan(tx)))
+        self._writing += 1
+        try:
+            return await self._outcome_of(_Job(here.work, self._loop), here)
+        finally:
+            self._writing -= 1
+
+    async def _is_done_here(self, here: Operation[Result], job: _Job[Result]) -> bool:
+        """Do it here, unless others ask in this turn of the loop: then the thread gets the job, and theirs."""
+        held = self._held = [job]
+        try:
+            await self.waiting.pause(0)
+            # Who closes the store hands them over at once.
+            if held is not self._held or len(held) > 1 or self._turn.locked():
+                return False
+            here.is_given_up = True
+            with self._turn:
+                self._write_timed((here,))
+            if isinstance(here.error, errors.StoreBusy):
+                return False
+            self._held = None
+        finally:
+            if held is self._held:
+                self._hand_over()
+        self._notify()
+        return True
+
+    def _hand_over(self) -> None:
+        held, self._held = self._held or (), None
+        for job in held:
+            self._writes.put(job)
 
     def _require_opener(self) -> None:
         super()._require_opener()
@@ -668,6 +727,7 @@ class SqliteRunner(RunnerOnFile):
         self._notify()
         for _ in self._threads[1:]:
             self._reads.put(None)
+        self._hand_over()
         self._writes.put(None)
         # The threads end each other: at the end of the interpreter no new one can be started to wait for them.
         await self._ended
@@ -696,14 +756,22 @@ class SqliteRunner(RunnerOnFile):
             return
         self._tell_ready(ready, None)
         while (batch := self._next_batch()) is not None:
-            self._file.write(batch)
+            with self._turn:
+                self._write_timed(batch)
             self._post(self._settle_writes, batch)
+            # A log that keeps it busy is too long for a short write.
             self._file.look_after_log()
         # The writer lets go last: only it can move the log into the database.
         for reader in self._threads[1:]:
             reader.join()
         self._file.close()
         self._post(self._tell_ended)
+
+    def _write_timed(self, batch: Sequence[Operation[Any]]) -> None:
+        begun = time.monotonic()
+        self._file.write(batch)
+        is_short = time.monotonic() - begun < SHORT_SECONDS
+        self._is_short = is_short and len(batch) == 1 and not self._file.is_log_long
 
     def _tell_ended(self) -> None:
         if not self._ended.done():
