@@ -22,7 +22,6 @@ from flue_py.core.entries import (
     NewEntry,
     checked_kind,
     entry_of_message,
-    read_exclusion,
 )
 from flue_py.core.json import JsonObject, JsonValue, encode_json, without
 from flue_py.core.messages import validate_message
@@ -139,7 +138,7 @@ CUSTOM = "custom"
 LABEL = "label"
 SESSION_INFO = "session_info"
 CONTEXT_EDIT = "context_edit"
-_BESIDE = "beside"
+_BESIDE = "flue_py_beside"
 """The field of an exclusion with what stands beside the content in the replacement of an edit."""
 TOOLS_CHANGE = "active_tools_change"
 LEAF = "leaf"
@@ -240,9 +239,7 @@ def _content(row: kit.Row, body: JsonObject, file: PiFile) -> tuple[NewEntry, Js
 
 def _context_edit(row: kit.Row, body: JsonObject, file: PiFile) -> JsonObject:
     """Return an edit of the context as an exclusion; one that puts something in an entry's place takes it back in."""
-    target, replacement, own = body["targetId"], body[REPLACEMENT], fields_of(body.get(FILLED))
-    if own.get("entryId") == target:
-        return own
+    target, replacement = body["targetId"], body[REPLACEMENT]
     edit: JsonObject = {"entryId": target, **body}
     if replacement is None:
         return edit
@@ -791,7 +788,7 @@ def _body(entry: Entry, beside: JsonObject, file: _File) -> tuple[str, JsonObjec
             data["usage"] = data.pop("unreadableUsage")
         elif isinstance(data.get("usage"), dict):
             _add_known_cost(entry, data, file)
-    if kind == kinds.EXCLUSION and (edit := _edit(fields_of(data), file)) is not None:
+    if kind == kinds.EXCLUSION and (edit := _edit(fields_of(data))) is not None:
         return CONTEXT_EDIT, edit
     if file.header is not None and isinstance(data, dict):
         return _as_it_was(kind, data, file)
@@ -800,21 +797,13 @@ def _body(entry: Entry, beside: JsonObject, file: _File) -> tuple[str, JsonObjec
     return _of_another(kind, data, file)
 
 
-def _edit(data: JsonObject, file: _File) -> JsonObject | None:
-    """Return an exclusion as an edit of pi's; None if it is of a part, or of nothing that pi sends."""
-    if "targetId" in data and REPLACEMENT in data:
-        beside, content = data.get(_BESIDE), data[REPLACEMENT]
-        whole = content if beside is None else {**fields_of(beside), "content": content}
-        return {**without(data, "entryId", "excluded", _BESIDE), REPLACEMENT: whole}
-    exclusion = read_exclusion(data)
-    if exclusion is None or exclusion.part is not None:
+def _edit(data: JsonObject) -> JsonObject | None:
+    """Return an edit of pi's as it was; None for an exclusion that was made elsewhere."""
+    if "targetId" not in data or REPLACEMENT not in data:
         return None
-    edit: JsonObject = {"targetId": exclusion.entry_id, REPLACEMENT: None, FILLED: data}
-    if exclusion.excluded:
-        return edit
-    stored = (entry.fields.get("content") for entry in file.session.entries if entry.id == exclusion.entry_id)
-    content = data.get(REPLACEMENT, next(stored, None))
-    return None if content is None else {**edit, REPLACEMENT: {"content": content}}
+    beside, content = data.get(_BESIDE), data[REPLACEMENT]
+    whole = content if beside is None else {**fields_of(beside), "content": content}
+    return {**without(data, "entryId", "excluded", _BESIDE), REPLACEMENT: whole}
 
 
 def _of_another(kind: str, data: JsonValue, file: _File) -> tuple[str, JsonObject]:
@@ -846,7 +835,7 @@ def _as_it_was(kind: str, data: JsonObject, file: _File) -> tuple[str, JsonObjec
 
 def _custom(kind: str, data: JsonValue, file: _File) -> tuple[str, JsonObject]:
     if kind == kinds.EXCLUSION:
-        file.left.change("an exclusion of a part goes out as a custom row: pi shows what it took out of the context")
+        file.left.change("an exclusion goes out as a custom row: pi shows the entry that it took out of the context")
     else:
         file.left.change(f"entries of kind {kind!r} go out as custom rows")
     return CUSTOM, {"customType": kind, "data": data}

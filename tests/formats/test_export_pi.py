@@ -150,7 +150,7 @@ def test_a_session_of_another_origin_becomes_a_file_that_pi_can_read() -> None:
         NewEntry.message({"role": "toolResult", "toolCallId": "c", "content": "out"}),
         pinned,
         NewEntry.branch_summary("Tried it.", from_id=None),
-        NewEntry.custom("exclusion", {"entryId": "e2", "part": 0}),
+        NewEntry.custom("exclusion", {"entryId": "e2"}),
         NewEntry.custom("todo", ["a"]),
         NewEntry.custom("custom_message", {"content": {"odd": 1}}),
         NewEntry.message({"role": "assistant", "content": [], "usage": {"input": 1, "cost": {"total": 0.5}}}),
@@ -160,7 +160,7 @@ def test_a_session_of_another_origin_becomes_a_file_that_pi_can_read() -> None:
         "the system prompt goes out as a custom row: pi has one of its own",
         "usage or a cost that was not reported stands as zeros, which pi asks for",
         "what a compaction keeps by pins is in the file, but pi does not show it",
-        "an exclusion of a part goes out as a custom row: pi shows what it took out of the context",
+        "an exclusion goes out as a custom row: pi shows the entry that it took out of the context",
         "entries of kind 'todo' go out as custom rows",
     ]
     header, *rows = rows_of(out)
@@ -170,26 +170,13 @@ def test_a_session_of_another_origin_becomes_a_file_that_pi_can_read() -> None:
     assert set(rows[2]["message"]) >= {"api", "provider", "model", "stopReason", "timestamp"}
     assert rows[3]["message"]["content"] == [{"type": "text", "text": "out"}]
     assert rows[5] == {**rows[5], "type": "branch_summary", "fromId": "root", "summary": "Tried it."}
-    assert rows[6] == {**rows[6], "type": "custom", "customType": "exclusion", "data": {"entryId": "e2", "part": 0}}
+    assert rows[6] == {**rows[6], "type": "custom", "customType": "exclusion", "data": {"entryId": "e2"}}
     assert rows[8] == {**rows[8], "customType": "flue_py", "content": [{"type": "text", "text": '{"odd":1}'}]}
     assert rows[1]["source"] == "prompt"
     back = again(out)
     assert (back.leaf, back.report.skipped, back.report.repaired) == ("e9", (), ())
     roles = [message["role"] for message in context_of(back)]
     assert roles == ["user", "user", "assistant", "toolResult", "user", "user", "assistant"]
-
-
-def test_what_was_left_out_here_is_left_out_by_pi_and_comes_back_as_it_was() -> None:
-    said = [NewEntry.message({"role": "user", "content": text}) for text in ("one", "two")]
-    marks = [NewEntry.exclusion("e0"), NewEntry.exclusion("e1", why="old"), NewEntry.exclusion("e0", excluded=False)]
-    info, tree = made(*said, *marks)
-    out = export_pi(SessionTree(info, tree, "e4"))
-    edits = [(row["type"], row["targetId"], row["replacement"]) for row in rows_of(out)[3:]]
-    edit = "context_edit"
-    assert edits == [(edit, "e0", None), (edit, "e1", None), (edit, "e0", {"content": "one"})]
-    back = again(out)
-    assert [entry.payload for entry in back.entries[2:]] == [mark.payload for mark in marks]
-    assert [item.data["content"] for item in project(path_in(tree_of(back), back.leaf))] == ["one"]
 
 
 def test_an_imported_noumen_session_goes_out_with_its_rows_kept() -> None:
