@@ -20,7 +20,7 @@ from flue_py.context.tokens import ENTRY_COUNTS, ModelCounter, Remembered, count
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Call, Pairing, answered_id, called_ids, referred_artifact, tool_calls
 from flue_py.core.json import Frozen, JsonObject, JsonValue
-from flue_py.core.kinds import ASSISTANT, COMPACTION, MESSAGE, SYSTEM, TOOL_RESULT, USER, string_field
+from flue_py.core.kinds import ASSISTANT, COMPACTION, CUSTOM_MESSAGE, MESSAGE, SYSTEM, TOOL_RESULT, USER, string_field
 from flue_py.core.usage import agent_of
 from flue_py.errors import InvalidArgument, shown
 from flue_py.providers.base import is_part, listed
@@ -808,11 +808,15 @@ def turn_in(context: Sequence[ContextEntry], agent: str | None) -> int:
     return turn_start([Item(entry, place) for place, entry in enumerate(context)], agent)
 
 
+HANDOFF = "handoff"
+"""The ``customType`` of a handoff."""
+
+
 def turn_start(items: Sequence[Item], agent: str | None) -> int:
     """Return where the turn begins that is in progress: the answers and results after the last message of the user.
 
     With ``agent``, answers of another one do not belong to it. It is in progress if the model still has to say
-    something about a tool: else there is none, and the end is returned. Blocks and other notes do not end it. A result
+    something about a tool: else there is none, and the end is returned. Notes do not end it, a handoff does. A result
     of it has its call in it, also where the user said something between the two. O(turn), and O(size) where that is so.
     """
     agent = plain_agent(agent) if agent else None
@@ -820,7 +824,9 @@ def turn_start(items: Sequence[Item], agent: str | None) -> int:
     after_note = True
     for at in range(len(items) - 1, -1, -1):
         item = items[at]
-        if item.source is not None and item.source.entry.kind not in (MESSAGE, COMPACTION):
+        source = item.source
+        note = source.entry.data if source is not None and source.entry.kind == CUSTOM_MESSAGE else None
+        if isinstance(note, dict) and note.get("customType") != HANDOFF:
             after_note = True
             continue
         if after_note and not (item.is_result or item.calls):

@@ -93,10 +93,12 @@ def max_tail_messages(items: Sequence[Item], view: View, limit: int) -> Sequence
 @step("context_cap_fraction", "warns")
 def cap_warning(items: Sequence[Item], view: View, limit: int, fraction: float) -> Sequence[Item]:
     """Tell that the view has come near the number of messages that it may have."""
+    count = len(items) - len(_blocks_told(items))
     # Not the product: 0.55 of 100 is a little more than 55.
-    if len(items) / limit >= fraction:
-        share = f"{fraction:.0%} of max_tail_messages ({limit:,})"
-        view.tell("context_cap_warning", f"{len(items):,} messages have reached {share}")
+    if count / limit >= fraction:
+        view.tell(
+            "context_cap_warning", f"{count:,} messages have reached {fraction:.0%} of max_tail_messages ({limit:,})"
+        )
     return items
 
 
@@ -797,20 +799,20 @@ def trim_history(items: Sequence[Item], view: View, limit: int) -> Sequence[Item
 def trimmed(items: Sequence[Item], view: View, limit: int) -> Sequence[Item]:
     """Return the items without the oldest turns, each whole, as many as fit ``limit`` tokens; the last turn stays.
 
-    They are counted as characters / 4, with any model. A turn is a message of the user, and everything up to the
-    next one. Messages of the system, the summary of a compaction, pinned messages and the newest text of each block
-    stay. Notes are cut at, too, but not after the last message of the user.
+    They are counted as characters / 4, with any model. A turn is a message of the user or a handoff, and everything up
+    to the next one. Messages of the system, the summary of a compaction, pinned messages, the last message of the user
+    and the newest text of each block stay.
     """
     view = view.budgeted()
     total = sum(map(view.tokens, items))
     if total <= limit:
         return items
     # A message of the user between a call and its result begins no turn: the result would be left without its call.
-    told = _blocks_told(items)
-    may_go = [not (item.is_system or item.is_summary or item.is_pinned or at in told) for at, item in enumerate(items)]
-    users = [at for at, item in enumerate(items) if item.is_user]
-    last = max((at for at in users if items[at].is_message), default=len(items))
-    starts = pipeline.pairing_of(items).whole_cuts(at for at in users if at <= last and may_go[at])
+    last = max((at for at, item in enumerate(items) if item.is_user and item.is_message), default=-1)
+    stay = _blocks_told(items) | {last}
+    may_go = [not (item.is_system or item.is_summary or item.is_pinned or at in stay) for at, item in enumerate(items)]
+    users = (at for at, item in enumerate(items) if item.is_user and (item.is_message or _receiver(item) is not None))
+    starts = pipeline.pairing_of(items).whole_cuts(at for at in users if may_go[at] or at == last)
     dropped: set[int] = set()
     # Messages before the first message of the user are the rest of a turn that was compacted: they go first.
     for start, end in pairwise([*([0] if starts[:1] != [0] else []), *starts]):

@@ -70,9 +70,6 @@ else:
 MOST_CHAINS = 16
 
 
-HANDOFF = "handoff"
-
-
 class Handoff(Frozen):
     """A handoff: the texts of the sources, and the append, None if they had none.
 
@@ -309,7 +306,7 @@ class Context(Group[Writing]):
         entry = NewEntry.custom(
             CUSTOM_MESSAGE,
             {
-                "customType": HANDOFF,
+                "customType": pipeline.HANDOFF,
                 "content": text,
                 "details": {"agent": agent, "sources": [section.source for section in gathered.sections]},
             },
@@ -326,7 +323,9 @@ class Context(Group[Writing]):
             return None
         entry = await self._session.get_entry(first.entry_ids[0]) if first.entry_ids else None
         fields = None if entry is None or entry.kind != CUSTOM_MESSAGE else entry.data
-        details = fields.get("details") if isinstance(fields, dict) and fields.get("customType") == HANDOFF else None
+        details = (
+            fields.get("details") if isinstance(fields, dict) and fields.get("customType") == pipeline.HANDOFF else None
+        )
         if not isinstance(details, dict) or details.get("agent") != agent:
             raise IdempotencyConflict(self._session.id, idempotency_key)
         appended = replace(first, replayed=True)
