@@ -537,18 +537,17 @@ async def erase(
     """
     ids, left = [await _erasable(store, name) for name in sessions], list[str]()
     if search is not None:
-        answer = await store.search(
-            search, limit=_MOST_FOUND, parts=("messages", "tools", "thinking", "titles", "summaries")
-        )
+        found = partial(store.search, search, limit=_MOST_FOUND)
+        answer = await found(parts=("messages", "tools", "thinking", "summaries"))
         if answer.damaged:
             raise CorruptStore(f"nothing was erased, since not all can be searched: {'; '.join(answer.damaged)}")
         entries = [(hit.session_id, hit.entry_id) for hit in answer.hits if hit.entry_id is not None]
         work = partial(Store.erase, entries=entries)
         left = [f"more than {_MOST_FOUND:,} texts have these words: run it again for the rest"] * answer.has_more
         # One that a program made goes along with what it was made of.
-        titled = {found.session.id for found in answer.sessions if found.session.title}
-        titled &= {hit.session_id for hit in answer.hits if hit.part == "titles" and not hit.by_id}
-        left += [f"a title has these words, and stays: session {name}" for name in sorted(titled)]
+        titles = (await found(parts=("titles",))).sessions
+        titled = sorted(each.session.id for each in titles if each.session.title)
+        left += [f"a title or an id has these words, and stays: session {name}" for name in titled]
     elif ids:
         work = partial(Store.erase, sessions=ids)
     elif store.scope is not None:

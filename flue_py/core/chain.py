@@ -234,18 +234,18 @@ class Chain:
     ) -> bytes:
         """Return the digest here of an entry that has ``digest`` in another chain; ``text`` is None if it is lost.
 
-        An entry that does not have its digest there gets one that it does not have here; one that has it here keeps it,
-        also as a tombstone. O(size).
+        An entry that does not have its digest there gets one that it does not have here; one that has it here and there
+        keeps it, also as a tombstone. O(size).
         """
-        is_text = text is not None and above == new_above and self.alone.has_text(digest, above, fields[1], text)
+        has_text = text is not None and source.has_text(digest, above, fields[1], text)
+        is_here = has_text and above == new_above and self.alone.has_text(digest, above, fields[1], text or b"")
         first = self.text(new_above, fields[1], text or b"")
-        if text is None or not source.has_text(digest, above, fields[1], text):
-            first = _other(first)
+        first = first if has_text else _other(first)
         try:
-            if is_text and self.alone.has_fields(digest, above, fields):
+            is_sound = source.has_fields(digest, above, fields)
+            if is_here and is_sound and self.alone.has_fields(digest, above, fields):
                 return digest
             second = self.fields(new_above, first, fields)
-            is_sound = source.has_fields(digest, above, fields)
         except UnicodeEncodeError:
             return first + bytes(HALF)
         return first + (second if is_sound else _other(second))

@@ -861,7 +861,7 @@ class _Reading:
                 self._take_ticks(reported, name)
             elif spelling in (OWN_KEY, UPSTREAM):
                 of_key[spelling] = reported
-            elif spelling == "usage":
+            elif spelling == "usage" and isinstance(reported, Mapping) and reported:
                 self._odd(name, "is a usage in a usage; nothing in it is counted, give its fields in its place")
             elif type(reported) is int and reported:
                 meant = _name_meant(spelling)

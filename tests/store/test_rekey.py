@@ -25,7 +25,7 @@ from tests.tables import inputs
 KEY, NEW, THIRD = (letter * 32 for letter in (b"k", b"n", b"t"))
 CHANGES: list[tuple[Key | None, Key | None]] = [(None, NEW), (KEY, NEW), (KEY, None)]
 TREES = 3
-ENTRIES = 3
+ENTRIES = 4
 
 
 def message(text: str) -> dict[str, Any]:
@@ -33,14 +33,15 @@ def message(text: str) -> dict[str, Any]:
 
 
 async def made(place: str, key: Key | None, *, trees: int = TREES, witness: Witness | None = None) -> list[str]:
-    """Make a store of some trees, one with a fork; return the ids of their first sessions."""
+    """Make a store of some trees, one with two forks; return the ids of their first sessions."""
     async with flue_py.open(place, key=key, witness=witness) as store:
         sessions = [await store.create_session() for _ in range(trees)]
         for session in sessions:
             await session.append_message(message("hello"))
             await session.append_message(message("more " * 3_000))
-        fork = await sessions[0].fork(at=sessions[0].leaf_id)
-        await fork.append_message(message("beside"))
+        for entry in await sessions[0].get_tree():
+            fork = await sessions[0].fork(at=entry.id)
+            await fork.append_message(message("beside"))
         return [session.id for session in sessions]
 
 
@@ -65,7 +66,7 @@ async def test_a_key_is_given_changed_and_taken_away(
     async with flue_py.open(where, key=before) as store:
         told: list[tuple[int, int]] = []
         done = await store.rekey(after, progress=lambda *now: told.append(now))
-        assert (done.trees, done.entries) == (TREES, 2 * TREES + 1)
+        assert (done.trees, done.entries) == (TREES, 2 * TREES + 2)
         assert told == [(number, TREES) for number in range(1, TREES + 1)]
         again = await store.rekey(after)
         assert (again.before, again.trees) == (done.after, 0)
@@ -75,7 +76,7 @@ async def test_a_key_is_given_changed_and_taken_away(
         with pytest.raises(WrongKey):
             async with flue_py.open(where, key=key):
                 pass
-    await check(where, after, ids, 2 * TREES + 2)
+    await check(where, after, ids, 2 * TREES + 3)
 
 
 @inputs("before, after", CHANGES)
@@ -120,7 +121,7 @@ async def test_others_who_have_both_keys_go_on_meanwhile(
         await fork.append_message(message("by a fork"))
         await raises(WrongKey, lacking.create_session())
         await raises(WrongKey, theirs.build_context())
-    await check(where, after, ids, 2 * TREES + 1 + written + 2)
+    await check(where, after, ids, 2 * TREES + 2 + written + 2)
 
 
 async def test_a_list_read_by_a_former_key_is_refused_not_named_as_damaged(new_place: Callable[[], str]) -> None:
@@ -168,7 +169,7 @@ async def test_who_ends_between_two_trees_leaves_a_store_for_both_keys(new_place
         await session.append_message(message("between"))
         await raises(WrongKey, store.rekey(THIRD), match="complete that")
         assert (await store.rekey(NEW)).trees == TREES
-    await check(where, NEW, ids, 2 * TREES + 2)
+    await check(where, NEW, ids, 2 * TREES + 3)
 
 
 @pytest.mark.thorough(but=["file"])
