@@ -58,6 +58,14 @@ def identity_of(path: str | Path) -> Identity:
     return status.st_dev, status.st_ino
 
 
+def identity_at(path: str | Path) -> Identity | None:
+    """Return which file is at a path; None if there is none, or nobody can tell."""
+    try:
+        return identity_of(path)
+    except OSError:
+        return None
+
+
 def _close_here(descriptor: int, pid: int) -> None:
     # A child may have closed it, and have another file by this number.
     if os.getpid() == pid:
@@ -109,7 +117,8 @@ class LogFiles:
     @property
     def are_somebody_elses(self) -> bool:
         """Whether another file is where one of the two was: somebody has opened the database anew."""
-        return any(os.path.exists(path) and identity_of(path) != own for path, own in self._identities.items())
+        # In one look: a file may go at any time.
+        return any(identity_at(path) not in (None, own) for path, own in self._identities.items())
 
     @property
     def is_log_gone(self) -> bool:
@@ -509,10 +518,7 @@ class OpenFile:
     @property
     def is_in_place(self) -> bool:
         """Whether the path still leads to this file."""
-        try:
-            return identity_of(self._path) == self._identity
-        except OSError:
-            return False
+        return identity_at(self._path) == self._identity
 
     @property
     def is_log_unreachable(self) -> bool:
