@@ -558,9 +558,7 @@ def _fields(schema: object) -> tuple[JsonObject, list[str]]:
 
 
 def _in_path(path: str) -> list[JsonObject]:
-    schema: JsonObject = {"type": "string", "minLength": 1}
-    names = re.findall(r"\{(\w+)\}", path)
-    return [{"name": name, "in": "path", "required": True, "description": _ID, "schema": schema} for name in names]
+    return [{**_text(name, "path", _ID, minLength=1), "required": True} for name in re.findall(r"\{(\w+)\}", path)]
 
 
 def _parameters(route: Route, query: object) -> list[JsonObject]:

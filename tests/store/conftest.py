@@ -15,6 +15,7 @@ import pytest
 from flue_py.db.backend import Backend
 from flue_py.db.engine import open_engine
 from flue_py.db.runner import Sources
+from flue_py.db.sqlite import runner as sqlite
 from flue_py.db.sqlite.runner import open_memory, open_on_caller, open_sqlite
 from tests.files import new_store_file
 from tests.sources import OpenBackend
@@ -28,6 +29,12 @@ class BackendKind:
     opening: Callable[[pytest.FixtureRequest], OpenBackend]
     share: float = 1.0
     step_share: float = 1.0
+
+
+@pytest.fixture
+def on_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No write is short enough to be made on the event loop."""
+    monkeypatch.setattr(sqlite, "SHORT_SECONDS", 0)
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ import flue_py
 from flue_py.core.sessions import Appended
 from flue_py.db.ops import append as appending
 from flue_py.db.runner import Transaction
-from flue_py.db.sqlite import runner
 
 GUARD_SECONDS = 30
 
@@ -32,10 +31,8 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     return name
 
 
-@pytest.fixture(autouse=True)
-def on_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No write is short enough to be made on the event loop, which `Hold` would hold up."""
-    monkeypatch.setattr(runner, "SHORT_SECONDS", 0)
+# `Hold` would hold the event loop up.
+pytestmark = pytest.mark.usefixtures("on_thread")
 
 
 class Hold:

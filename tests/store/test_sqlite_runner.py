@@ -39,11 +39,8 @@ from tests.store.sqlite_batches import GUARD_SECONDS, Gate, held_writer, in_one_
 from tests.tables import inputs
 from tests.values import existing
 
-
-@pytest.fixture(autouse=True)
-def on_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No write is short enough to be made on the event loop, but where a test says so."""
-    monkeypatch.setattr(sqlite, "SHORT_SECONDS", 0)
+# But for those with `threads`.
+pytestmark = pytest.mark.usefixtures("on_thread")
 
 
 @pytest.fixture
@@ -76,7 +73,7 @@ def threads_of(path: Path) -> list[threading.Thread]:
 
 
 @pytest.fixture
-def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def threads(on_thread: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Any write is short; the threads that write, by the beginning of their names."""
     monkeypatch.setattr(sqlite, "SHORT_SECONDS", GUARD_SECONDS)
     writing: list[str] = []
