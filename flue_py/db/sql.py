@@ -101,11 +101,14 @@ _POSTGRES_TAILS = _TAILS.format(*(f"split_part(tail, ', ', {place})" for place i
 IN_TAIL = "e.tree_id = t.tree_id AND e.lane_id = t.lane_id AND e.depth > t.low"
 # SQLite counts each entry that it deletes by itself.
 DELETE_TAILS = _piece(
-    f"DELETE FROM entries WHERE rowid IN (SELECT e.rowid FROM ({_SQLITE_TAILS}) t JOIN entries e ON {IN_TAIL})"
+    f"DELETE FROM entries WHERE rowid IN (SELECT e.rowid FROM ({_SQLITE_TAILS}) t CROSS JOIN entries e ON {IN_TAIL})"
     " RETURNING tree_id, blob, 1",
     f"WITH gone AS (DELETE FROM entries e USING ({_POSTGRES_TAILS}) t WHERE {IN_TAIL}"
     " RETURNING e.tree_id, e.blob) SELECT g.tree_id, g.blob, COUNT(*) FROM gone g GROUP BY g.tree_id, g.blob",
 )
+# The entries of stretches of lanes. CROSS JOIN keeps newer SQLites (3.53) from going through a tree for them. Pieces
+# that have it in them stand above.
+_piece("CROSS JOIN entries e ON", "JOIN entries e ON")
 # The same for what was cut out of those entries: what it deletes, so that blobs without a use can follow.
 _IN_TAIL_TOO = IN_TAIL.replace("e.", "a.")
 DELETE_TAIL_ATTACHMENTS = _piece(
@@ -335,7 +338,7 @@ IN_SPAN = "e.tree_id = :tree_id AND e.lane_id = s.lane_id AND e.depth > s.low AN
 CHILDREN = (
     "(SELECT CAST(:lane_id AS BIGINT) AS lane_id UNION ALL SELECT l.lane_id FROM lanes l"
     "  WHERE l.tree_id = :tree_id AND l.parent_lane = :lane_id AND l.fork_depth = :depth) below"
-    " JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = below.lane_id AND e.depth = :depth + 1"
+    " CROSS JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = below.lane_id AND e.depth = :depth + 1"
 )
 WITH_HELD = (
     "WITH RECURSIVE anchors(lane_id, depth) AS ("
@@ -566,7 +569,7 @@ _HALVED = (
     "  UNION ALL SELECT h.lane_id, h.revision,"
     f"   CASE WHEN {is_after('e', 'h.revision')} THEN h.low ELSE e.depth END,"
     f"   CASE WHEN {is_after('e', 'h.revision')} THEN e.depth - 1 ELSE h.high END"
-    "   FROM halved h JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = h.lane_id"
+    "   FROM halved h CROSS JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = h.lane_id"
     "    AND e.depth = (h.low + h.high + 1) / 2 WHERE h.low < h.high)"
 )
 _RANGES = (

@@ -328,8 +328,9 @@ async def test_a_context_asks_for_nothing_of_an_artifact() -> None:
         asked, steps = runner.since_last_time()
         assert asked == 0
         await read(other.id)
-        # Twenty results of sixty kilobytes cost what twenty of a word do, but for a few halvings more of an index.
-        assert steps <= 1.02 * runner.since_last_time()[1]
+        # Twenty results of sixty kilobytes cost what twenty of a word do, but for a few halvings more of an index, and
+        # five steps each to pass over one in newer SQLites.
+        assert steps <= (1.02 if sqlite3.sqlite_version_info < (3, 46) else 1.06) * runner.since_last_time()[1]
     await backend.read_path(session.id)
     assert runner.since_last_time()[0] == 1
     await backend.close()

@@ -360,6 +360,7 @@ def test_a_page_of_a_listing_is_read_from_an_index(
     name = {"activity": "active_slot", "created": "created_at", "title": "title"}[order]
     in_scope = order == "activity" and "scope" in filters
     assert f"USING INDEX ix_sessions_{'scope_' if in_scope else ''}{name}" in step
-    assert step.startswith("SCAN" if is_first and not in_scope else "SEARCH")
+    assert step.startswith("SCAN" if is_first and order != "activity" else "SEARCH")
     # By activity, the sessions of one slot are sorted, and no others.
-    assert sorting == ["USE TEMP B-TREE FOR RIGHT PART OF ORDER BY"] * (order == "activity")
+    part = "RIGHT PART" if sqlite3.sqlite_version_info < (3, 46) else "LAST 2 TERMS"
+    assert sorting == [f"USE TEMP B-TREE FOR {part} OF ORDER BY"] * (order == "activity")

@@ -1094,13 +1094,13 @@ _WITH_RUN = (
     "  UNION ALL SELECT h.lane_id,"
     f"   CASE WHEN {sql.is_after('e', ':revision')} THEN h.low ELSE e.depth END,"
     f"   CASE WHEN {sql.is_after('e', ':revision')} THEN e.depth - 1 ELSE h.high END"
-    "   FROM halved h JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = h.lane_id"
+    "   FROM halved h CROSS JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = h.lane_id"
     "    AND e.depth = (h.low + h.high + 1) / 2 WHERE h.low < h.high) "
 )
 # Of an entry and those above it in its lane, the deepest that the session did not add after a revision.
 LAST_IN_LANE = sql.statement(LastOfRun)(
     f"{_WITH_RUN} SELECT e.id, e.session_key, e.revision FROM halved h"
-    " JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = h.lane_id AND e.depth = h.low WHERE h.low = h.high"
+    " CROSS JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = h.lane_id AND e.depth = h.low WHERE h.low = h.high"
 )
 
 
@@ -1123,7 +1123,8 @@ def _last_append(tx: Transaction, state: SessionState, revision: int) -> LastOfR
 # The parent of the first that it did add after it.
 PARENT_OF_FIRST_IN_LANE = sql.statement(tuple[str | None])(
     f"{_WITH_RUN} SELECT e.parent_id FROM halved h"
-    " JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = h.lane_id AND e.depth = h.low + 1 WHERE h.low = h.high"
+    " CROSS JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = h.lane_id AND e.depth = h.low + 1"
+    " WHERE h.low = h.high"
 )
 
 
@@ -1199,7 +1200,7 @@ def ancestor_of(tx: Transaction, state: SessionState, entry_id: str, of: Positio
 def spans_range(entry: str) -> str:
     """Return the text that reads columns of the entries of a path over several lanes, in no order."""
     return (
-        f"{sql.WITH_SPANS}SELECT {entry} FROM spans s JOIN entries e ON {sql.IN_SPAN} AND e.depth > :low_depth"
+        f"{sql.WITH_SPANS}SELECT {entry} FROM spans s CROSS JOIN entries e ON {sql.IN_SPAN} AND e.depth > :low_depth"
         " WHERE s.high > :low_depth"
     )
 
@@ -1219,7 +1220,7 @@ def path_entries(
 
 
 PATH_STRETCH = sql.entry_columns(
-    sql.WITH_SPANS + f"SELECT {sql.on_path(':low_depth')} FROM spans s JOIN entries e ON {sql.IN_SPAN}"
+    sql.WITH_SPANS + f"SELECT {sql.on_path(':low_depth')} FROM spans s CROSS JOIN entries e ON {sql.IN_SPAN}"
     " AND e.depth > :low_depth AND e.depth <= :last_depth WHERE s.high > :low_depth AND s.low < :last_depth"
 )
 
@@ -1264,7 +1265,7 @@ def named_above(
 
 
 EXCLUSIONS_ON_PATH = sql.statement(sql.StoredEntry)(
-    sql.WITH_SPANS + f"SELECT {sql.ENTRY} FROM spans s JOIN entries e ON {sql.IN_SPAN} AND e.kind = 'exclusion'"
+    sql.WITH_SPANS + f"SELECT {sql.ENTRY} FROM spans s CROSS JOIN entries e ON {sql.IN_SPAN} AND e.kind = 'exclusion'"
     " WHERE e.depth <= :last_depth"
 )
 

@@ -98,7 +98,7 @@ HOLDS = statement(Hold)(
 )
 # What the ends of lanes hold: how many entries per blob (None: those without one), for each tree.
 TAILS_CONTENT = statement(tuple[int, bytes | None, int])(
-    f"SELECT e.tree_id, e.blob, COUNT(*) FROM ({sql.TAILS}) t JOIN entries e ON {sql.IN_TAIL}"
+    f"SELECT e.tree_id, e.blob, COUNT(*) FROM ({sql.TAILS}) t CROSS JOIN entries e ON {sql.IN_TAIL}"
     " GROUP BY e.tree_id, e.blob"
 )
 # The same of what it deletes, where SQLite counts each entry by itself.

@@ -239,7 +239,7 @@ _STRETCHES = (
     "   CASE WHEN s.low = s.high THEN e.revision ELSE s.revision END,"
     "   CASE WHEN s.low = s.high OR e.revision = s.revision THEN e.depth ELSE s.low END,"
     "   CASE WHEN s.low = s.high THEN s.top WHEN e.revision = s.revision THEN s.high ELSE e.depth - 1 END"
-    "   FROM stretches s JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = s.lane_id"
+    "   FROM stretches s CROSS JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = s.lane_id"
     "    AND e.depth = CASE WHEN s.low = s.high THEN s.low + 1 ELSE (s.low + s.high + 1) / 2 END WHERE s.low < s.top)"
 )
 # The first entries of each stretch, and the last; the payload of the very first.
@@ -250,7 +250,7 @@ LOGGED_ENTRIES = statement(StoredEntry)(
     f"{sql.WITH_RANGES}, {_STRETCHES} SELECT {sql.WITHOUT_PAYLOAD}, {_FIRST_PAYLOAD}"
     " FROM stretches s JOIN (SELECT 0 AS is_end UNION ALL SELECT 1) k"
     "  ON s.low = s.high AND s.revision > 0 AND (k.is_end = 0 OR s.low >= s.start + :count)"
-    " JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = s.lane_id"
+    " CROSS JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = s.lane_id"
     "  AND e.depth >= CASE WHEN k.is_end = 1 THEN s.low ELSE s.start END"
     "  AND e.depth <= CASE WHEN k.is_end = 1 OR s.low < s.start + :count THEN s.low ELSE s.start + :count - 1 END"
     " ORDER BY e.revision, e.ordinal"

@@ -210,7 +210,7 @@ def _session_and_compaction(row: Row) -> tuple[SessionState, int, StoredEntry | 
 
 _COLUMNS = len(StoredEntry._fields)
 _LATEST_COMPACTION = (
-    f"SELECT {sql.ENTRY} FROM spans s JOIN entries e ON {sql.IN_SPAN} WHERE e.kind = 'compaction'"
+    f"SELECT {sql.ENTRY} FROM spans s CROSS JOIN entries e ON {sql.IN_SPAN} WHERE e.kind = 'compaction'"
     " ORDER BY e.depth DESC LIMIT 1"
 )
 SESSION_AND_COMPACTION = statement(_session_and_compaction)(
@@ -635,7 +635,7 @@ _WITH_HALVED = (
     "  UNION ALL SELECT h.lane_id,"
     f"   CASE WHEN {_begins('e')} THEN h.low ELSE e.depth END,"
     f"   CASE WHEN {_begins('e')} THEN e.depth - 1 ELSE h.high END"
-    "   FROM halved h JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = h.lane_id"
+    "   FROM halved h CROSS JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = h.lane_id"
     "    AND e.depth = (h.low + h.high + 1) / 2 WHERE h.low < h.high) "
 )
 
@@ -650,7 +650,7 @@ def _own_page(kind: str | None, newest_first: bool) -> Statement[StoredEntry]:
     where = "e.depth <= h.low AND e.session_key = :session_key" if newest_first else "e.depth > h.low"
     if kind is None:
         where += " AND e.depth > h.low - :count" if newest_first else " AND e.depth <= h.low + :count"
-    lanes = "halved h JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = h.lane_id"
+    lanes = "halved h CROSS JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = h.lane_id"
     order = "e.revision DESC, e.ordinal DESC" if newest_first else "e.revision, e.ordinal"
     return statement(StoredEntry)(_WITH_HALVED + _page(f"{lanes} AND {where}{_of(kind)} WHERE h.low = h.high", order))
 
@@ -663,7 +663,7 @@ def _inherited_page(kind: str | None, newest_first: bool) -> Statement[StoredEnt
         where += " AND e.depth >= :from_depth - :count" if newest_first else " AND e.depth <= :from_depth + :count"
     order = "e.depth DESC" if newest_first else "e.depth"
     return statement(StoredEntry)(
-        sql.WITH_SPANS + _page(f"spans s JOIN entries e ON {sql.IN_SPAN} AND {where}{_of(kind)}", order)
+        sql.WITH_SPANS + _page(f"spans s CROSS JOIN entries e ON {sql.IN_SPAN} AND {where}{_of(kind)}", order)
     )
 
 
@@ -671,7 +671,8 @@ def _page(source: str, order: str) -> str:
     # Which entries, and only then their payloads.
     return (
         f"SELECT {sql.ENTRY} FROM (SELECT e.lane_id, e.depth FROM {source} ORDER BY {order} LIMIT :count) p"
-        f" JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = p.lane_id AND e.depth = p.depth ORDER BY {order}"
+        f" CROSS JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = p.lane_id AND e.depth = p.depth"
+        f" ORDER BY {order}"
     )
 
 
@@ -1073,7 +1074,7 @@ class _Looking(Frozen):
 
 SETTING_KINDS = "('model_change', 'thinking_level_change')"
 LAST_SETTING = statement(StoredEntry)(
-    sql.WITH_SPANS + f"SELECT {sql.ENTRY} FROM spans s JOIN entries e ON {sql.IN_SPAN}"
+    sql.WITH_SPANS + f"SELECT {sql.ENTRY} FROM spans s CROSS JOIN entries e ON {sql.IN_SPAN}"
     f" WHERE e.kind IN {SETTING_KINDS} AND e.kind = :kind ORDER BY e.depth DESC LIMIT 1"
 )
 

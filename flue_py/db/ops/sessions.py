@@ -108,6 +108,8 @@ _WHERE = {
     "completed": "(s.completed_at IS NOT NULL) = (:completed = 1)",
 }
 
+_BEFORE_ALL = -(2**62)
+
 
 @lru_cache(maxsize=256)
 def session_page(ordering: sessions.Ordering, filters: frozenset[str], *, is_first: bool) -> Statement[Row]:
@@ -124,6 +126,8 @@ def session_page(ordering: sessions.Ordering, filters: frozenset[str], *, is_fir
     if ordering.order == "activity":
         # By the slot, which an index has, and by the exact time within a slot (decision 0003).
         by.insert(0, f"s.active_slot {way}")
+        # Without a bound, newer SQLites (3.53) sort all sessions.
+        conditions.append(f"s.active_slot > {_BEFORE_ALL}")
     if not is_first:
         last = "last_text" if ordering.order == "title" else "last_number"
         below = "<" if ordering.descending else ">"
@@ -754,7 +758,7 @@ def common_ancestor(
 # All entries of some revisions, in no order: SQLite would go through the whole tree for one.
 ENTRIES_OF_REVISIONS = sql.entry_columns(
     f"{sql.WITH_RANGES} SELECT {sql.on_path('r.low')} FROM ranges r"
-    " JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = r.lane_id AND e.depth > r.low AND e.depth <= r.high"
+    " CROSS JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = r.lane_id AND e.depth > r.low AND e.depth <= r.high"
 )
 
 
