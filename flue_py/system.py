@@ -6,8 +6,15 @@ import errno
 import os
 import stat
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from functools import wraps
 from importlib import import_module
 from io import SEEK_SET, BufferedReader, RawIOBase
@@ -15,6 +22,7 @@ from os.path import expanduser, normpath
 from pathlib import Path, PurePath
 from types import TracebackType
 from typing import Any, BinaryIO, Generic, Never, ParamSpec, TypeVar
+from urllib.parse import quote_from_bytes
 
 from flue_py.errors import InvalidArgument, MissingExtra, UnreadableFile, shown
 
@@ -35,6 +43,35 @@ def in_full(path: str) -> str:
 def is_below(folder: str | None, project: str) -> bool:
     """Return whether a working directory is the project's or below it, as paths are written: links are not followed."""
     return bool(folder) and PurePath(normpath(folder or "")).is_relative_to(project)
+
+
+def uri_of(path: Path) -> str:
+    """Return the URI of a file, as its own ``as_uri``, which loads a client for HTTP from Python 3.14 on (19 ms)."""
+    return f"file://{quote_from_bytes(os.fsencode(path.absolute()))}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Locks.
+
+if sys.version_info[:2] == (3, 14):
+    from _thread import RLock
+
+    class Lock(RLock):
+        """A lock that an interrupt leaves free: there, ``with`` may end between taking a lock and its block.
+
+        Who takes it is known, so that what was not taken is not released (github.com/python/cpython/issues/148874).
+        """
+
+        def __enter__(self) -> bool:
+            try:
+                return self.acquire()
+            except BaseException:
+                with suppress(RuntimeError):
+                    self.release()
+                raise
+
+else:
+    Lock = threading.Lock
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -176,21 +213,24 @@ def unpacked(file: BinaryIO) -> BinaryIO:
     """
     is_packed = file.read(len(ZSTD)) == ZSTD
     file.seek(0)
-    return BufferedReader(_Unpacked(file)) if is_packed else file
+    if not is_packed:
+        return file
+    try:
+        zstd = import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+    except ImportError as error:
+        file.close()
+        raise MissingExtra("zstd", f"{file.name}: reading packed files") from error
+    return BufferedReader(_Unpacked(file, zstd))
 
 
 class _Unpacked(RawIOBase):
     """The bytes of a packed file; going back begins anew."""
 
-    def __init__(self, packed: BinaryIO) -> None:
+    def __init__(self, packed: BinaryIO, zstd: Any) -> None:  # noqa: ANN401 - one of two modules
         self.name = packed.name
-        try:
-            self._zstd: Any = import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
-        except ImportError as error:
-            packed.close()
-            raise MissingExtra("zstd", f"{self.name}: reading packed files") from error
+        self._zstd = zstd
         self._packed = packed
-        self._file: Any = self._zstd.ZstdFile(packed)
+        self._file: Any = zstd.ZstdFile(packed)
 
     @contextmanager
     def _checked(self) -> Iterator[None]:

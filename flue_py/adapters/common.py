@@ -37,7 +37,7 @@ from flue_py.sessions.handle import Handle, reach_by
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.sync import OnThisThread, Way, parts_of
-from flue_py.system import in_full
+from flue_py.system import Lock, in_full
 
 
 def without_pydantic_ai(extra: str, needed_for: str, *, oldest: str = "2.66") -> MissingExtra:
@@ -147,7 +147,7 @@ class Access:
         self._location = ""
         self._is_here = False
         self._is_closed = False
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._release: Callable[[], object] | None = None
         if isinstance(target, flue_py.sync.Store):
             self._way, self._store = parts_of(target)

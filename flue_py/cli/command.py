@@ -60,7 +60,7 @@ from flue_py.sessions.handle import listed_sessions
 from flue_py.sessions.money import local_zone
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
-from flue_py.system import in_full, is_below
+from flue_py.system import Lock, in_full, is_below
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -138,7 +138,7 @@ class _Bar:
     def __init__(self, text: str, unit: str) -> None:
         self._what = text
         self._unit = unit
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._state: tuple[int, int] | None = None
         self._update: Callable[[], None] | None = None
         self._close: Callable[[], None] | None = None

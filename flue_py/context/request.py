@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
@@ -55,6 +54,7 @@ from flue_py.providers.request import (
     wire_request,
     without_stale_reasoning,
 )
+from flue_py.system import Lock
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The request that an answer with signed reasoning was given to, if no session knows it.
@@ -75,7 +75,7 @@ class SentRequests:
 
     def __init__(self, most: int = 10_000) -> None:
         self._most = most
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._requests: dict[str, str] = {}
         self._answers: dict[str, str] = {}
 

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from msgspec.structs import replace
@@ -25,6 +24,7 @@ from flue_py.errors import FixTheSetup, InvalidArgument, shown
 from flue_py.lazy import lazy_module
 from flue_py.providers.anthropic import cleared_tokens
 from flue_py.providers.base import type_of_bytes
+from flue_py.system import Lock
 
 if TYPE_CHECKING:
     import hashlib

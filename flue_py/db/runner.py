@@ -13,7 +13,6 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import cached_property, partial
 from operator import itemgetter
 from pathlib import Path
-from threading import Lock
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 
@@ -26,6 +25,7 @@ from flue_py.core.sessions import Expected, OnConflict, Seen, Stored
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS, Paid, UsageTotals
 from flue_py.db.waiting import ON_LOOP, Loop, Promise, Waiting, ended, given
 from flue_py.lazy import expression, lazy_module
+from flue_py.system import Lock
 
 if TYPE_CHECKING:
     import asyncio

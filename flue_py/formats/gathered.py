@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from flue_py.errors import UnreadableFile
 from flue_py.formats import kit
-from flue_py.system import open_if_plain, read_beginning
+from flue_py.system import open_if_plain, read_beginning, uri_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,7 +82,7 @@ def database_of(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _connected(path: Path) -> sqlite3.Connection:
-    place = path.absolute().as_uri()
+    place = uri_of(path)
     connection = sqlite3.connect(f"{place}?mode=ro", uri=True, timeout=1, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("SELECT 1 FROM sqlite_schema").fetchone()

@@ -18,7 +18,7 @@ from flue_py.core.chain import Head, Witness, check_methods, read_head
 from flue_py.core.sessions import Document, DocumentInfo
 from flue_py.db.files import write_whole
 from flue_py.errors import InvalidArgument, StoreUnavailable, StoreWarning, shown
-from flue_py.system import in_full
+from flue_py.system import Lock, in_full
 
 _PROJECT = "heads"
 _LARGEST = 65_536
@@ -38,7 +38,7 @@ class FileWitness:
         self._heads: dict[str, Head] = {}
         self._read = (0, 0)
         self._lines = 0
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def last(self, session_id: str, /) -> Head | None:
         """Return the last head of a session. O(what was added since the last call)."""
@@ -194,7 +194,7 @@ class Every:
             raise InvalidArgument(f"seconds: {shown(seconds)} is no time to wait")
         self._witness, self._seconds = witness, seconds
         self._late: dict[str, Head] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._timer: threading.Timer | None = None
 
     def last(self, session_id: str, /) -> Head | None:

@@ -33,6 +33,7 @@ from flue_py.sessions.handle import checked_flag, checked_function, checked_meta
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.sessions.write import oddities_of
+from flue_py.system import uri_of
 from flue_py.transfer.marks import Bookmark, End, mark_in, text_with
 from flue_py.transfer.source import AUTO, ImportSource, checked_format, open_plain, stated, stated_at
 
@@ -1272,7 +1273,7 @@ class ImportedFiles:
 
 def _key(path: Path) -> str:
     """Return the name of a file as text, whatever its bytes are."""
-    return path.absolute().as_uri()
+    return uri_of(path)
 
 
 def _parts(record: dict[str, Any]) -> list[dict[str, Any]]:

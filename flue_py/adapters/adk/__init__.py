@@ -15,7 +15,6 @@ except ImportError as error:
 import asyncio
 import copy
 import json
-import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -64,6 +63,7 @@ from flue_py.sessions.batch import Atomic
 from flue_py.sessions.handle import checked_text, listed_sessions
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
+from flue_py.system import Lock
 
 if TYPE_CHECKING:
     from google.adk.agents.callback_context import CallbackContext
@@ -676,7 +676,7 @@ class Turns:
     """Whose turn it is, for each name. A name that nobody waits for takes no space."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._waiting: dict[Hashable, deque[Future[None]]] = {}
 
     @asynccontextmanager

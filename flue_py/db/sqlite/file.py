@@ -24,6 +24,7 @@ from flue_py.core.json import Frozen
 from flue_py.db import runner, schema, sql
 from flue_py.db.files import Part
 from flue_py.lazy import lazy_module
+from flue_py.system import uri_of
 
 if TYPE_CHECKING:
     import ctypes
@@ -248,7 +249,7 @@ def check_magic(path: Path) -> None:
         # SQLite takes it for an empty file.
         raise _no_database(path)
     try:
-        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)) as connection:
+        with contextlib.closing(sqlite3.connect(f"{uri_of(path)}?immutable=1", uri=True)) as connection:
             connection.execute("PRAGMA user_version")
     except sqlite3.Error as error:
         # Other faults are reported when the database is opened, its log included.
@@ -280,7 +281,7 @@ def connect(
     """
     with translated(path):
         connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode=rw" if read_only else path,
+            f"{uri_of(path)}?mode=rw" if read_only else path,
             timeout=timeout,
             isolation_level=None,
             check_same_thread=False,
@@ -1554,7 +1555,7 @@ def connect_for_reading(path: Path, busy_timeout: float) -> ReadingConnection:
 
 def _connected(path: Path, how: str, busy_timeout: float, stamps: Stamps | None) -> ReadingConnection:
     connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?{how}",
+        f"{uri_of(path)}?{how}",
         timeout=busy_timeout,
         isolation_level=None,
         check_same_thread=False,

@@ -72,6 +72,7 @@ from flue_py.db.sqlite.file import (
 from flue_py.db.waiting import POLL_SECONDS as WAITING_POLL_SECONDS
 from flue_py.db.waiting import Loop, OnCaller, Promise, Waiting, shielded
 from flue_py.lazy import lazy_module
+from flue_py.system import Lock
 
 if TYPE_CHECKING:
     from flue_py.core import trees
@@ -230,9 +231,9 @@ class CallerRunner(RunnerOnFile):
         super().__init__(file.path, writes_beside=file.is_writable)
         self.waiting: OnCaller = OnCaller()
         self._file = file
-        self._writing = threading.Lock()
-        self._watching = threading.Lock()
-        self._pool = threading.Lock()
+        self._writing = Lock()
+        self._watching = Lock()
+        self._pool = Lock()
         self._idle: list[Reader] = []
 
     async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
@@ -361,7 +362,7 @@ class MemoryRunner(RunnerOnSqlite):
             self._loop = running_loop(LOCATION)
             self.waiting = self._loop.waiting
             self._changed = Bell(self._loop)
-        self._turn = threading.Lock()
+        self._turn = Lock()
         self._connection = sqlite3.connect(
             LOCATION, isolation_level=None, check_same_thread=False, cached_statements=256
         )
@@ -572,10 +573,10 @@ class SqliteRunner(RunnerOnFile):
         self._writing = 0
         self._held: list[_Job[Any]] | None = None
         self._is_short = False
-        self._turn = threading.Lock()
+        self._turn = Lock()
         self._changes = 0
         self._file_changes = 0
-        self._watch_lock = threading.Lock()
+        self._watch_lock = Lock()
         self._version: object = None
 
     async def start(self, *, create: bool) -> None:
