@@ -129,7 +129,7 @@ class Conversation:
     ) -> None:
         self.store = store
         self.session = session
-        self.replay = _checked_replay(replay)
+        self.replay = handle.checked_count(replay, "turns")
         self.clock = clock
         self.before_compaction = checked_hook(before_compaction)
         self.summarizer = None if summarizer is None else model_of(summarizer)
@@ -164,7 +164,7 @@ class Conversation:
         path = await self.session.get_active_path()
         if turns is not None:
             started = [place for place, entry in enumerate(path) if begins_turn(entry)]
-            keep = _checked_replay(turns)
+            keep = handle.checked_count(turns, "turns")
             path = path[started[-keep] :] if 0 < keep <= len(started) else path if keep else []
         return path
 
@@ -182,7 +182,7 @@ class Conversation:
 
         ``turns`` is how many, by default ``replay``; 0 gives "". Control characters for a terminal are replaced.
         """
-        wanted = self.replay if turns is None else _checked_replay(turns)
+        wanted = self.replay if turns is None else handle.checked_count(turns, "turns")
         if not wanted:
             return ""
         total = len(await self.session.turns())
@@ -391,12 +391,6 @@ class Conversation:
             return False
         self.session = session
         return True
-
-
-def _checked_replay(turns: int) -> int:
-    if isinstance(turns, bool) or not isinstance(turns, int) or turns < 0:
-        raise InvalidArgument(f"turns: {turns!r} is not a number of turns to show; 0 shows none")
-    return turns
 
 
 async def _model_of(session: Session) -> str:

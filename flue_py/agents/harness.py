@@ -388,12 +388,8 @@ def _ends_in(line: LogLine, way: str) -> bool:
 
 
 def _is_edit(line: LogLine) -> bool:
-    edits = restorable(line.edits)
-    return (
-        line.by is not None
-        and (line.what in RESTORABLE or line.what == "edit")
-        and any(edit.before != edit.after for edit in edits)
-    )
+    is_kind = line.what in RESTORABLE or line.what == "edit"
+    return line.by is not None and is_kind and any(edit.before != edit.after for edit in restorable(line.edits))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 # The first import names the extra if the framework is missing.
 from flue_py.agents.journal import MOST_CHARACTERS, REPEATS, UNSAVED, Journal, ToolCall, leased
@@ -39,16 +40,18 @@ from pydantic_ai.messages import (
     repair_messages,
 )
 from pydantic_ai.models.wrapper import WrapperModel
-from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, ToolDefinition, ToolDenied
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, Tool, ToolDefinition, ToolDenied
+from pydantic_ai.toolsets import FunctionToolset
 
 from flue_py.adapters.common import key_of, metadata_of
 from flue_py.adapters.pydantic_ai_messages import session_of
 from flue_py.agents.guard import CompactionGuard, check_parts
-from flue_py.context.artifacts import OffloadSettings
+from flue_py.context.artifacts import READ_ADVICE, READ_ARTIFACT_TOOL, OffloadSettings
 from flue_py.context.overflows import overflow_of
 from flue_py.context.request import ContextRequest
 from flue_py.context.settings import ContextSettings, context_settings
-from flue_py.core.json import Frozen
+from flue_py.core.json import Frozen, JsonValue
+from flue_py.core.kinds import message_text
 from flue_py.core.sessions import TaskEnd
 from flue_py.errors import ContextOverflow, FlueError, InvalidArgument, shown
 from flue_py.sessions.session import Session
@@ -114,9 +117,10 @@ class Recorded(AbstractCapability[Any]):
         the error is raised. Errors that may pass are tried again after ``retry_seconds``. ``files`` is the folder of
         the files that tools edit, by default the working directory of the session. ``offload`` says which results of
         tools are stored beside the session (`Session.append_message`); where a guard makes the requests, they have
-        stubs in their place. With ``on_unsaved`` a run goes on in memory when the store takes nothing: that is told the
-        error, the next commit that succeeds catches up, and the end of the run waits for one; a process that takes over
-        does not know which tools ran meanwhile. Raises `InvalidArgument`.
+        stubs in their place, and the model reads parts of them with the tool ``read_artifact``. With ``on_unsaved`` a
+        run goes on in memory when the store takes nothing: that is told the error, the next commit that succeeds
+        catches up, and the end of the run waits for one; a process that takes over does not know which tools ran
+        meanwhile. Raises `InvalidArgument`.
         """
         check_parts(store, session, is_optional=True)
         self._store = store
@@ -128,7 +132,9 @@ class Recorded(AbstractCapability[Any]):
         self._plan = RequestPlan(settings, guard, tuple(retry_seconds), sleep, recovers)
         self._files = files
         self._on_unsaved = on_unsaved
-        self._offload = None if offload is None else checked_offload(offload)
+        if offload is not None:
+            offload = structs.replace(checked_offload(offload), advice=offload.advice or READ_ADVICE)
+        self._offload = offload
         self._requests_of_run: Requests | None = None
         self._messages: list[ModelMessage] = []
         self._prompt: Prompt = None
@@ -157,6 +163,20 @@ class Recorded(AbstractCapability[Any]):
     async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:
         """Return the capability of one run."""
         return copy(self)
+
+    def get_toolset(self) -> FunctionToolset[Any] | None:
+        """Return the tool that reads results which are stored beside the session; None if none are."""
+        name, description, parameters = READ_ARTIFACT_TOOL.values()
+        tool = Tool.from_schema(
+            self._read_artifact, str(name), str(description), cast("Any", parameters), takes_ctx=True
+        )
+        return None if self._offload is None else FunctionToolset([tool], metadata={MAY_REPEAT: True})
+
+    async def _read_artifact(self, ctx: RunContext[Any], **arguments: JsonValue) -> str:
+        answer = await self.session.artifacts.answer_read({"id": ctx.tool_call_id, "arguments": arguments})
+        if answer["isError"]:
+            raise exceptions.ToolFailed(message_text(answer))
+        return message_text(answer)
 
     def get_default_run_id(self) -> str | None:
         """Return the id of a run inside a tool of a recorded run: the same again if its call is made again."""
@@ -478,11 +498,9 @@ class Requests:
         self._plan = plan
         self.journal = journal
         self._agent = agent or ""
-        if plan.guard is not None:
-            self._guard = plan.guard(journal.session)
-        else:
-            # Without a model it compacts by rules alone, and only what has overflowed.
-            self._guard = CompactionGuard(store, journal.session, mode="intent", context=plan.settings)
+        # Without a model it compacts by rules alone, and only what has overflowed.
+        by_rules = partial(CompactionGuard, store, mode="intent", context=plan.settings)
+        self._guard = (plan.guard or by_rules)(journal.session)
         self._is_guarded = plan.guard is not None or plan.settings is not None
         self._requests: AsyncGenerator[ContextRequest | None, None] | None = None
         self.messages: list[ModelMessage] | None = None

@@ -56,7 +56,7 @@ from flue_py.render.views import bill_lines, budget_lines, event_row, iso, log_r
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.sessions.write import PATIENCE
-from flue_py.system import read_beginning, read_whole
+from flue_py.system import read_whole
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -499,17 +499,13 @@ class Rules:
 
 def _rules_in(path: Path) -> str:
     try:
-        data = read_beginning(path, blocks.MOST_CHARS + 1)
-        if data is None:
-            raise ValueError("it is not a file")
-        if len(data) > blocks.MOST_CHARS:
-            raise ValueError(f"it has more than {blocks.MOST_CHARS:,} bytes")
-        text = data.decode().strip()
-    except (FileNotFoundError, NotADirectoryError):
-        return ""
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UnreadableFile(f"{shown(str(path))} cannot be read: {reason}") from error
+        text = read_whole(path, blocks.MOST_CHARS).decode().strip()
+    except UnicodeDecodeError as error:
+        raise UnreadableFile(f"{shown(str(path))} cannot be read: {error}") from error
+    except UnreadableFile as error:
+        if isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError)):
+            return ""
+        raise
     return f"# {RULES} instructions for {blocks.visible(str(path.parent))}\n\n{text}" if text else ""
 
 

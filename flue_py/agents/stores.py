@@ -53,9 +53,7 @@ SPENT, MEDIA = "pydantic_ai.spent", "pydantic_ai.media"
 
 _PAGE, _NEAR = 500, 20
 _RUNS = 16
-_MOST_CHARACTERS = 2_000
 _BASE64 = "base64"
-_DIGITS = 40
 _MEDIA_KEY = "pydantic-ai-media"
 _STAMPS = ("timestamp", "run_id", "conversation_id", "instructions")
 """The fields of a message that the framework sets when it is sent, after a snapshot may have it."""
@@ -179,7 +177,9 @@ class HarnessStore:
         await self._add(run, EVENT, _fields(event), event.idempotency_key)
         if event.kind in ("run_completed", "run_failed"):
             self._last.pop(run.id, None)
-            summary = replace_lone_surrogates((event.error or "")[:_MOST_CHARACTERS].replace("\0", ""))[0] or None
+            summary = (
+                replace_lone_surrogates((event.error or "")[: journal.MOST_CHARACTERS].replace("\0", ""))[0] or None
+            )
             if await run.tasks.parents():
                 await run.tasks.end("done" if event.kind == "run_completed" else "failed", summary=summary)
             elif run.info.completed_us is None:
@@ -527,7 +527,7 @@ def _bare(message: JsonObject, with_times: bool) -> JsonObject:
 
 
 def _sum(spent: Spent, entry: SpendEntry) -> Spent:
-    with localcontext(prec=_DIGITS):
+    with localcontext(prec=40):
         return Spent(
             usd=spent.usd + entry.usd,
             tokens=spent.tokens + entry.tokens,

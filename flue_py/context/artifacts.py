@@ -30,6 +30,9 @@ READ_ARTIFACT = "read_artifact"
 
 _TELLING = ("path", "file_path", "filePath", "file", "filename", "command", "cmd", "url", "uri", "query", "pattern")
 _LONGEST_HINT, _LONGEST_NAME = 200, 100
+_ADVICE = "Use targeted tools (e.g. read_file with startLine/maxLines, or grep_in_file) for specific sections."
+READ_ADVICE = f"Read a range of its characters, or the lines that have some words, with the tool {READ_ARTIFACT}."
+"""The ``advice`` of `OffloadSettings` for a model that has the tool."""
 
 
 class OffloadSettings(Frozen):
@@ -41,19 +44,23 @@ class OffloadSettings(Frozen):
     ``round_above`` bounds all results that answer one message together: above so many characters the largest of those
     that are being appended are put aside, too, until the round fits; results that are stored already stay. None bounds
     nothing. ``preview_chars`` is how much of the result stands in the stub as well, cut behind a whole line if that
-    leaves more than half. Raises `InvalidArgument` naming the field.
+    leaves more than half. ``advice`` is the line of the stub on how to read parts of it, None for that of fuseraft.
+    Raises `InvalidArgument` naming the field.
     """
 
     above: int = OFFLOAD_ABOVE
     tools: Mapping[str, int | None] = field(default_factory=dict)
     round_above: int | None = None
     preview_chars: int = 0
+    advice: str | None = None
 
     def __post_init__(self) -> None:
         _check_length(self.above, "above")
         _check_length(self.preview_chars, "preview_chars")
         if self.round_above is not None:
             _check_length(self.round_above, "round_above")
+        if not isinstance(self.advice, str | None):
+            raise InvalidArgument(f"advice: {shown(self.advice)} is not a text")
         if not isinstance(self.tools, Mapping):
             raise InvalidArgument(f"tools: {shown(self.tools)} is no mapping of names of tools to lengths")
         tools: dict[str, int | None] = {}
@@ -126,10 +133,10 @@ def length_of(message: Mapping[str, JsonValue]) -> int:
 
 
 def with_stub(
-    message: Mapping[str, JsonValue], result: LongResult, artifact_id: str, preview_chars: int = 0
+    message: Mapping[str, JsonValue], result: LongResult, artifact_id: str, settings: OffloadSettings
 ) -> JsonObject:
     """Return a message with a stub in the place of its text; its other parts, such as pictures, stay."""
-    text = stub(result, artifact_id, preview_chars)
+    text = stub(result, artifact_id, settings)
     content = message.get("content")
     if not isinstance(content, list):
         return {**message, "content": text, OFFLOADED: {OF: artifact_id}}
@@ -144,15 +151,14 @@ def with_stub(
     return {**message, "content": parts, OFFLOADED: {OF: artifact_id}}
 
 
-def stub(result: LongResult, artifact_id: str, preview_chars: int = 0) -> str:
+def stub(result: LongResult, artifact_id: str, settings: OffloadSettings) -> str:
     """Return the text that stands in the history for a result, with how it begins where that is asked for."""
     about = " | ".join(words for words in (_on_one_line(result.tool or "", _LONGEST_NAME), result.hint) if words)
     return (
         f"[result offloaded — {len(result.text):,} chars stored to artifact store]\n"
         f"Tool: {about or 'unknown'}\n"
         f"Artifact: {artifact_id}\n"
-        "Use targeted tools (e.g. read_file with startLine/maxLines, or grep_in_file) for specific sections."
-        f"{_preview(result.text, preview_chars)}"
+        f"{settings.advice or _ADVICE}{_preview(result.text, settings.preview_chars)}"
     )
 
 
@@ -225,11 +231,7 @@ READ_ARTIFACT_TOOL: JsonObject = {
                 "type": "string",
                 "description": "The id of the artifact, or of the entry, as the note in its place says it.",
             },
-            "start": {
-                "type": "integer",
-                "minimum": 0,
-                "description": "The character to begin at, from 0; 0 by default.",
-            },
+            "start": {"type": "integer", "minimum": 0, "description": "The character to begin at; 0 by default."},
             "length": {
                 "type": "integer",
                 "minimum": 1,

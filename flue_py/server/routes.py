@@ -537,7 +537,9 @@ def _text(name: str, place: str, description: str, **limits: JsonValue) -> JsonO
     return {"name": name, "in": place, "description": description, "schema": {"type": "string", **limits}}
 
 
-_KEY = _text("Idempotency-Key", "header", "Of several requests with one key, the first takes effect.", pattern="^[!-~]{1,255}$")
+_KEY = _text(
+    "Idempotency-Key", "header", "Of several requests with one key, the first takes effect.", pattern="^[!-~]{1,255}$"
+)
 _MATCH = _text("If-Match", "header", "The ETag that was seen: of a session that is another by now nothing is changed.")
 _PROBLEMS = {
     "400": "The request is wrong; nothing was changed.",

@@ -311,7 +311,7 @@ class Offloader(Frozen):
 
     def _is_shorter_as_stub(self, result: LongResult) -> bool:
         (artifact_id, *_) = artifact_ids(result.text)
-        return len(artifacts.stub(result, artifact_id, self._settings.preview_chars)) < len(result.text)
+        return len(artifacts.stub(result, artifact_id, self._settings)) < len(result.text)
 
     async def _stored_near(self, ground: Ground) -> list[JsonObject]:
         """Return the messages at the end of the context in which the results will stand."""
@@ -339,7 +339,7 @@ class Offloader(Frozen):
             self._limits.check_entries([artifact])
         except errors.InvalidEntry as error:
             return [replace(entry, oddities=(*entry.oddities, f"not offloaded, the result stays whole: {error}"))]
-        stubbed = artifacts.with_stub(aside.message(place), result, artifact_id, self._settings.preview_chars)
+        stubbed = artifacts.with_stub(aside.message(place), result, artifact_id, self._settings)
         payload, _ = encode_json(stubbed, "message")
         return [artifact, replace(entry, payload=payload)]
 

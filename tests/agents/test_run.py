@@ -23,6 +23,8 @@ import flue_py
 from flue_py.agents.config import RunConfig, read_config
 from flue_py.agents.journal import Journal
 from flue_py.agents.run import HITL_PROMPT, STUCK_PROMPT, TURN, Run, RunReport, begin, say
+from flue_py.context.artifacts import READ_ADVICE
+from flue_py.core.entries import artifact_ids
 from flue_py.core.model import FunctionModel as Summarizer
 from flue_py.errors import InvalidArgument, MissingExtra, StoreUnavailable, UnreadableFile
 from tests.tables import inputs
@@ -417,7 +419,9 @@ async def test_a_request_that_overflows_is_compacted_and_made_again_and_a_long_r
     config = {"Agents": agents, **most(5), "Compaction": compaction}
     call, overflow = ToolCallPart("long_text", {}, "l"), http(400, "maximum context length is 10 tokens")
     session = await begin(store, "Build.", folder=tmp_path)
-    models = Models(call, *["said " * 300] * 4, overflow, "done")
+    [artifact_id, *_] = artifact_ids(long_text())
+    read = ToolCallPart("read_artifact", {"id": artifact_id, "start": 49_990, "length": 5}, "r")
+    models = Models(call, read, *["said " * 300] * 4, overflow, "done")
     report = await go(store, session, config, models)
     assert (report.outcome, report.reason) == ("complete", "MaxIterations: 5 turns")
     path = await session.get_active_path()
@@ -425,9 +429,11 @@ async def test_a_request_that_overflows_is_compacted_and_made_again_and_a_long_r
     failed, again = (sent for _, sent in models.sent[-2:])
     assert sum(map(len, again)) < sum(map(len, failed))
     assert any("It is your turn, A." in text for text in again)
-    assert max(map(len, models.sent[1][1])) < 3_000, "a long result is stored beside the session"
-    [stored] = [entry.fields for entry in await session.get_tree() if entry.role == "toolResult"]
-    assert len(str(stored)) < 3_000
+    stub, part = models.sent[1][1][-1], models.sent[2][1][-1]
+    assert stub.endswith(READ_ADVICE), "a long result is stored beside the session"
+    assert part == f"[artifact {artifact_id}, 50,000 chars: from 49990 to 49995, from line 1 on]\nword "
+    stored = [entry.data["toolCallId"] for entry in await session.get_tree() if entry.role == "toolResult"]
+    assert stored == ["l", "r"]
     assert (await store.verify()).problems == []
 
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hypothesis import strategies as st
 
 from flue_py.compaction import estimate_tokens
 from flue_py.core.json import JsonObject, JsonValue
+
+
+class Item(NamedTuple):
+    """A message of a context, and its entry."""
+
+    entry_id: str
+    data: JsonObject
+    kind: str = "message"
 
 
 def user(text: str) -> JsonObject:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from flue_py.compaction import facts
 from flue_py.core.json import JsonObject
-from tests.compaction.strategies import assistant, call, json_values, tool_result, user
+from tests.compaction.strategies import Item, assistant, call, json_values, tool_result, user
 from tests.tables import inputs
 
 
@@ -134,17 +133,11 @@ def test_what_is_long_is_cut_and_many_are_bounded() -> None:
     assert len(texts("error", many)) == facts.ERRORS_A_MESSAGE
 
 
-class Item(NamedTuple):
-    entry_id: str
-    kind: str
-    data: JsonObject
-
-
 def test_items_name_their_entries() -> None:
     items: Iterable[Item] = [
-        Item("e1", "message", user("Never edit a.py!")),
-        Item("e2", "message", user("I said:  never edit A.PY! a.py, b_c")),
-        Item("e3", "branch_summary", user("You must do this: never edit a.py!")),
+        Item("e1", user("Never edit a.py!")),
+        Item("e2", user("I said:  never edit A.PY! a.py, b_c")),
+        Item("e3", user("You must do this: never edit a.py!"), "branch_summary"),
     ]
     found = facts.facts_of(items)
     assert found.files == (facts.Fact("file", "a.py", ("e1", "e2", "e3"), 3), facts.Fact("file", "A.PY", ("e2",), 1))

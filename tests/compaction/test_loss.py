@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,14 +11,8 @@ from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry
 from flue_py.core.json import JsonObject, JsonValue, encode_json
 from flue_py.core.model import ModelRequest
-from tests.compaction.strategies import assistant, call, tool_result, user
+from tests.compaction.strategies import Item, assistant, call, tool_result, user
 from tests.tables import inputs
-
-
-class Item(NamedTuple):
-    entry_id: str
-    data: JsonObject
-    kind: str = "message"
 
 
 def items(*messages: JsonObject) -> list[Item]:

@@ -20,16 +20,9 @@ from flue_py.compaction.settings import fenced
 from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import ContextOverflow, InvalidArgument, ModelAborted, ModelError, ModelUnavailable, SummaryFailed
-from tests.compaction.strategies import assistant, call, odd_messages, tool_result, user
+from tests.compaction.strategies import Item, assistant, call, odd_messages, tool_result, user
 from tests.tables import inputs
 from tests.values import existing
-
-
-@dataclass
-class Item:
-    entry_id: str
-    data: JsonObject
-    kind: str = "message"
 
 
 @dataclass

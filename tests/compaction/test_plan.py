@@ -13,6 +13,7 @@ from flue_py import compaction
 from flue_py.core.json import JsonObject
 from flue_py.errors import InvalidArgument
 from tests.compaction.strategies import (
+    Item,
     Plannable,
     assistant,
     budgets,
@@ -229,20 +230,13 @@ def test_messages_of_any_shape_are_planned(context: list[JsonObject], keep: int)
 
 
 @dataclass(frozen=True)
-class Item:
-    entry_id: str
-    kind: str
-    data: JsonObject
-
-
-@dataclass(frozen=True)
 class Latest:
     summary: str
     details: JsonObject | None = None
 
 
 def session_items(context: list[JsonObject], **kinds: str) -> list[Item]:
-    return [Item(f"e{n}", kinds.get(f"e{n}", "message"), message) for n, message in enumerate(context)]
+    return [Item(f"e{n}", message, kinds.get(f"e{n}", "message")) for n, message in enumerate(context)]
 
 
 def test_a_session_plan_names_the_entry_of_the_first_kept_message() -> None:
@@ -325,7 +319,7 @@ def test_a_cut_never_parts_a_call_from_a_result_that_comes_after_other_messages(
         tool_result("e" * 40), assistant("f" * 40), user("g" * 40),
     ]  # fmt: skip
     assert planned(context, keep=40).first_kept_index == 6
-    items = [Item(f"e{n}", "message", message) for n, message in enumerate(context)]
+    items = [Item(f"e{n}", message) for n, message in enumerate(context)]
     session_plan = compaction.plan_session_compaction(items, None, keeping(40))
     assert isinstance(session_plan, compaction.SessionCompactionPlan)
     assert session_plan.first_kept_entry_id == "e6"

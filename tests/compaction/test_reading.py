@@ -11,8 +11,7 @@ from flue_py.compaction.material import Material, gathered
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry, Pairing, exchange_of
 from flue_py.core.json import JsonObject
-from tests.compaction.strategies import assistant, budgets, call, messages, tool_result, usage, user
-from tests.compaction.test_plan import Item
+from tests.compaction.strategies import Item, assistant, budgets, call, messages, tool_result, usage, user
 from tests.context.pipeline.piped import context as stored
 from tests.values import existing
 
@@ -24,7 +23,7 @@ def entry(number: int, payload: str, role: str) -> ContextEntry:
 
 
 def read(context: list[JsonObject]) -> list[Item]:
-    return [Item(item.entry_id, item.kind, item.data) for item in stored(*context)]
+    return [Item(item.entry_id, item.data, item.kind) for item in stored(*context)]
 
 
 def test_what_lies_long_before_the_cut_is_not_decoded() -> None:

@@ -12,8 +12,8 @@ from flue_py.compaction.material import Material
 from flue_py.compaction.modes import Intent
 from flue_py.compaction.plan import SessionCompactionPlan, estimate_tokens, plan_session_compaction
 from flue_py.core.json import JsonValue
-from tests.compaction.strategies import assistant, user
-from tests.compaction.test_modes import Item, made, material
+from tests.compaction.strategies import Item, assistant, user
+from tests.compaction.test_modes import made, material
 from tests.values import existing
 
 

@@ -15,6 +15,7 @@ from flue_py.context import artifacts
 from tests.tables import inputs
 from tests.values import existing
 
+DEFAULTS = OffloadSettings()
 CALL: JsonObject = {"id": "c", "name": "read_file", "arguments": {"startLine": 3, "path": "src/X"}}
 ARTIFACT = Artifact("6e2982e31a1e", "read_file", "path=src/X", 9, "c", "e", datetime(2026, 1, 1, tzinfo=UTC))
 
@@ -63,7 +64,7 @@ def test_no_other_message_and_no_stub_is_offloaded() -> None:
     settings = OffloadSettings(above=1)
     message = result("long enough")
     found = existing(artifacts.long_result(message, settings, CALL))
-    assert artifacts.long_result(artifacts.with_stub(message, found, "6e2982e31a1e"), settings, CALL) is None
+    assert artifacts.long_result(artifacts.with_stub(message, found, "6e2982e31a1e", settings), settings, CALL) is None
     assert artifacts.long_result(result([{"type": "image", "data": "x" * 100}]), settings, CALL) is None
     for content in (None, 5, [], [5], {"text": "long enough"}):
         assert artifacts.long_result(result(content), settings, CALL) is None
@@ -74,7 +75,7 @@ def test_no_other_message_and_no_stub_is_offloaded() -> None:
     [
         ({"above": -1}, "above"), ({"above": True}, "above"), ({"above": 4.5}, "above"), ({"above": None}, "above"),
         ({"tools": {"bash": "never"}}, "bash"), ({"tools": {"bash": 1, "BASH": None}}, "BASH"),
-        ({"tools": {5: 1}}, "tools: 5"), ({"tools": ["bash"]}, "tools"),
+        ({"tools": {5: 1}}, "tools: 5"), ({"tools": ["bash"]}, "tools"), ({"advice": 5}, "advice"),
     ],
 )  # fmt: skip
 def test_settings_that_make_no_sense_are_refused_by_name(settings: Any, named: str) -> None:
@@ -95,7 +96,7 @@ def test_settings_do_not_change_with_what_they_were_made_of() -> None:
 
 def test_the_stub_is_the_text_of_the_reference() -> None:
     found = artifacts.LongResult("x" * 52_000, "read_file", "path=src/X", "c", None)
-    assert artifacts.stub(found, "6e2982e31a1e") == (
+    assert artifacts.stub(found, "6e2982e31a1e", DEFAULTS) == (
         "[result offloaded — 52,000 chars stored to artifact store]\n"
         "Tool: read_file | path=src/X\n"
         "Artifact: 6e2982e31a1e\n"
@@ -116,7 +117,7 @@ def test_the_stub_is_the_text_of_the_reference() -> None:
 def test_the_stub_says_of_what_call_it_is_on_one_line(tool: str | None, arguments: Any, said: str) -> None:
     found = artifacts.long_result(result("12", tool), OffloadSettings(above=1), {"id": "c", "arguments": arguments})
     assert found is not None
-    assert artifacts.stub(found, "0").splitlines()[1] == f"Tool: {said}"
+    assert artifacts.stub(found, "0", DEFAULTS).splitlines()[1] == f"Tool: {said}"
 
 
 def test_a_stub_takes_the_place_of_the_texts_and_leaves_everything_else() -> None:
@@ -127,17 +128,17 @@ def test_a_stub_takes_the_place_of_the_texts_and_leaves_everything_else() -> Non
     assert found.text == "one\ntwo"
     assert found.parts == [{"type": "text", "mark": 1, "chars": 3}, {"type": "text", "n": [2], "chars": 3}]
     before = copy.deepcopy(message)
-    stubbed = artifacts.with_stub(message, found, "0a")
+    stubbed = artifacts.with_stub(message, found, "0a", DEFAULTS)
     assert message == before
     assert stubbed == {
         **message,
-        "content": [picture, {"type": "text", "mark": 1, "text": artifacts.stub(found, "0a")}, picture],
+        "content": [picture, {"type": "text", "mark": 1, "text": artifacts.stub(found, "0a", DEFAULTS)}, picture],
         "offloaded": {"artifact": "0a"},
     }
     plain = result("one\ntwo")
-    assert artifacts.with_stub(plain, found, "0a") == {
+    assert artifacts.with_stub(plain, found, "0a", DEFAULTS) == {
         **plain,
-        "content": artifacts.stub(found, "0a"),
+        "content": artifacts.stub(found, "0a", DEFAULTS),
         "offloaded": {"artifact": "0a"},
     }
 
@@ -249,13 +250,13 @@ def test_what_a_model_reads_says_what_part_it_is() -> None:
 def test_a_preview_follows_the_stub_and_ends_with_a_line_past_its_half(text: str, shown: str) -> None:
     found = artifacts.LongResult(text, "read_file", "path=src/X", "c", None)
     assert (
-        artifacts.stub(found, "0a", 2_000)
-        == f"{artifacts.stub(found, '0a')}\n\nPreview (first {len(shown):,} chars):\n{shown}"
+        artifacts.stub(found, "0a", OffloadSettings(preview_chars=2_000))
+        == f"{artifacts.stub(found, '0a', DEFAULTS)}\n\nPreview (first {len(shown):,} chars):\n{shown}"
     )
     message = result(text)
-    assert artifacts.with_stub(message, found, "0a", 2_000) == {
-        **artifacts.with_stub(message, found, "0a"),
-        "content": artifacts.stub(found, "0a", 2_000),
+    assert artifacts.with_stub(message, found, "0a", OffloadSettings(preview_chars=2_000)) == {
+        **artifacts.with_stub(message, found, "0a", DEFAULTS),
+        "content": artifacts.stub(found, "0a", OffloadSettings(preview_chars=2_000)),
     }
 
 
