@@ -106,9 +106,10 @@ DELETE_TAILS = _piece(
     f"WITH gone AS (DELETE FROM entries e USING ({_POSTGRES_TAILS}) t WHERE {IN_TAIL}"
     " RETURNING e.tree_id, e.blob) SELECT g.tree_id, g.blob, COUNT(*) FROM gone g GROUP BY g.tree_id, g.blob",
 )
-# The entries of stretches of lanes. CROSS JOIN keeps newer SQLites (3.53) from going through a tree for them. Pieces
-# that have it in them stand above.
-_piece("CROSS JOIN entries e ON", "JOIN entries e ON")
+# What rows made by a query name. CROSS JOIN keeps newer SQLites (3.53) from going through the table instead, and giving
+# those rows an index. Pieces that have it in them stand above.
+for _table in ("entries e", "lanes l", "attachments a", "sessions s", "budgets b"):
+    _piece(f"CROSS JOIN {_table} ON", f"JOIN {_table} ON")
 # The same for what was cut out of those entries: what it deletes, so that blobs without a use can follow.
 _IN_TAIL_TOO = IN_TAIL.replace("e.", "a.")
 DELETE_TAIL_ATTACHMENTS = _piece(
@@ -347,7 +348,7 @@ WITH_HELD = (
     "), held(lane_id, depth) AS ("
     "  SELECT a.lane_id, a.depth FROM anchors a"
     "  UNION SELECT l.parent_lane, l.fork_depth FROM held h"
-    "   JOIN lanes l ON l.tree_id = :tree_id AND l.lane_id = h.lane_id WHERE l.parent_lane IS NOT NULL)"
+    "   CROSS JOIN lanes l ON l.tree_id = :tree_id AND l.lane_id = h.lane_id WHERE l.parent_lane IS NOT NULL)"
 )
 
 
@@ -562,7 +563,7 @@ _HALVED = (
     "  SELECT l.lane_id, b.revision,"
     f"   CASE WHEN {is_after('t', 'b.revision')} THEN l.fork_depth ELSE t.depth END,"
     f"   CASE WHEN {is_after('t', 'b.revision')} THEN t.depth - 1 ELSE t.depth END"
-    "   FROM found f JOIN lanes l ON l.tree_id = :tree_id AND l.lane_id = f.lane_id"
+    "   FROM found f CROSS JOIN lanes l ON l.tree_id = :tree_id AND l.lane_id = f.lane_id"
     "   JOIN entries t ON t.tree_id = :tree_id AND t.lane_id = l.lane_id AND t.depth ="
     "    (SELECT MAX(d.depth) FROM entries d WHERE d.tree_id = :tree_id AND d.lane_id = l.lane_id)"
     "   JOIN (SELECT :revision AS revision UNION ALL SELECT :last_revision) b ON 1 = 1"

@@ -234,7 +234,7 @@ Cuts: TypeAlias = Sequence[tuple[int, bytes]]
 # numbers the uses has no bytes in it, so that none are sorted.
 _USES = (
     sql.WITH_SPANS + "SELECT n.depth, n.place, n.sha256, b.data FROM (SELECT a.depth, a.place, a.sha256,"
-    " ROW_NUMBER() OVER (PARTITION BY a.sha256 ORDER BY a.depth, a.place) AS use FROM spans s JOIN attachments a"
+    " ROW_NUMBER() OVER (PARTITION BY a.sha256 ORDER BY a.depth, a.place) AS use FROM spans s CROSS JOIN attachments a"
     " ON a.tree_id = :tree_id AND a.lane_id = s.lane_id AND a.depth > s.low AND a.depth <= s.high"
     " AND a.depth > :low_depth WHERE s.high > :low_depth"
 )

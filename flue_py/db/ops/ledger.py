@@ -492,7 +492,7 @@ COVERING = statement(tuple[int])(
     f"WITH RECURSIVE above(id) AS (SELECT {sql.ID} "
     " UNION SELECT p.id FROM above a JOIN task_links t ON t.child_id = a.id"
     "  JOIN sessions p ON p.session_key = t.parent_key)"
-    " SELECT b.budget_key FROM above a JOIN budgets b ON b.session_id = a.id WHERE b.covers = 'tasks' OR a.id = :id"
+    " SELECT budget_key FROM above a CROSS JOIN budgets b ON b.session_id = a.id WHERE b.covers = 'tasks' OR a.id = :id"
     f" UNION SELECT b.budget_key FROM budgets b WHERE b.session_id IS NULL AND b.scope {sql.IN_IDS}"
 )
 # In order of key, so that two who lock the same budgets do not wait for each other.

@@ -108,8 +108,6 @@ _WHERE = {
     "completed": "(s.completed_at IS NOT NULL) = (:completed = 1)",
 }
 
-_BEFORE_ALL = -(2**62)
-
 
 @lru_cache(maxsize=256)
 def session_page(ordering: sessions.Ordering, filters: frozenset[str], *, is_first: bool) -> Statement[Row]:
@@ -127,7 +125,7 @@ def session_page(ordering: sessions.Ordering, filters: frozenset[str], *, is_fir
         # By the slot, which an index has, and by the exact time within a slot (decision 0003).
         by.insert(0, f"s.active_slot {way}")
         # Without a bound, newer SQLites (3.53) sort all sessions.
-        conditions.append(f"s.active_slot > {_BEFORE_ALL}")
+        conditions.append(f"s.active_slot > {-(2**62)}")
     if not is_first:
         last = "last_text" if ordering.order == "title" else "last_number"
         below = "<" if ordering.descending else ">"
@@ -474,7 +472,7 @@ SUNK_TASKS = statement(tuple[int, str, int, int])(
     "WITH RECURSIVE below(id, depth) AS (SELECT s.id, CAST(:depth AS BIGINT) FROM sessions s WHERE s.id = :child_id"
     " UNION SELECT t.child_id, b.depth + 1 FROM below b JOIN sessions p ON p.id = b.id"
     " JOIN task_links t ON t.parent_key = p.session_key WHERE b.depth < 100)"
-    " SELECT s.session_key, s.id, s.task_depth, MIN(b.depth) FROM below b JOIN sessions s ON s.id = b.id"
+    " SELECT s.session_key, s.id, s.task_depth, MIN(b.depth) FROM below b CROSS JOIN sessions s ON s.id = b.id"
     " WHERE s.kind = 'task' GROUP BY s.session_key, s.id, s.task_depth HAVING MIN(b.depth) <> s.task_depth"
     " ORDER BY s.session_key"
 )
@@ -637,7 +635,7 @@ _TO_ITS_END = 2**63 - 1
 # The lanes that a session holds, each with the place that it forks from; its own to their ends.
 HELD_LANES = statement(tuple[int, int | None, int, int])(
     f"{sql.WITH_HELD} SELECT h.lane_id, MIN(l.parent_lane), MIN(l.fork_depth), MAX(h.depth) FROM held h"
-    " JOIN lanes l ON l.tree_id = :tree_id AND l.lane_id = h.lane_id GROUP BY h.lane_id"
+    " CROSS JOIN lanes l ON l.tree_id = :tree_id AND l.lane_id = h.lane_id GROUP BY h.lane_id"
 )
 
 
