@@ -420,7 +420,7 @@ async def test_who_has_waited_finds_the_store_made_whatever_the_engine_isolates(
 
 @pytest.mark.parametrize(
     ("busy_timeout", "settings"),
-    [(0.05, {}), (None, {"lock_timeout": "50ms"}), (None, {"statement_timeout": "50ms"})],
+    [(0.05, {}), (None, {"lock_timeout": "50ms"}), (None, {"statement_timeout": "500ms"})],
     ids=["busy_timeout", "lock_timeout", "statement_timeout"],
 )
 async def test_a_timeout_while_another_makes_the_store_is_store_busy(
