@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    asynccontextmanager,
-    contextmanager,
-    suppress,
-)
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from functools import wraps
 from importlib import import_module
 from io import SEEK_SET, BufferedReader, RawIOBase
@@ -54,24 +49,25 @@ def uri_of(path: Path) -> str:
 # Locks.
 
 if sys.version_info[:2] == (3, 14):
-    from _thread import RLock
+    import _thread
 
-    class Lock(RLock):
-        """A lock that an interrupt leaves free: there, ``with`` may end between taking a lock and its block.
+    class RLock(_thread.RLock):
+        """A lock that an interrupt leaves free: on 3.14, it may come between taking it and the block of ``with``.
 
-        Who takes it is known, so that what was not taken is not released (github.com/python/cpython/issues/148874).
+        Who holds it is known, so that what was not taken is not released (github.com/python/cpython/issues/148874).
         """
 
         def __enter__(self) -> bool:
             try:
                 return self.acquire()
             except BaseException:
-                with suppress(RuntimeError):
+                with contextlib.suppress(RuntimeError):
                     self.release()
                 raise
 
+    Lock = RLock
 else:
-    Lock = threading.Lock
+    Lock, RLock = threading.Lock, threading.RLock
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Mapping, Sequence
@@ -37,7 +36,7 @@ from flue_py.sessions.handle import Handle, reach_by
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.sync import OnThisThread, Way, parts_of
-from flue_py.system import Lock, in_full
+from flue_py.system import Lock, RLock, in_full
 
 
 def without_pydantic_ai(extra: str, needed_for: str, *, oldest: str = "2.66") -> MissingExtra:
@@ -245,13 +244,13 @@ class _Opened:
 
 
 _shared: dict[str, _Opened] = {}
-_sharing = threading.RLock()
+_sharing = RLock()
 
 
 def _forget() -> None:
     """Forget all stores in a child of a fork: it may use none of them, and nobody there would free the lock."""
     global _sharing  # noqa: PLW0603 - a lock cannot be made free otherwise
-    _sharing = threading.RLock()
+    _sharing = RLock()
     _shared.clear()
 
 
@@ -334,7 +333,7 @@ class Cache(Generic[Value]):
     def __init__(self, size: int) -> None:
         self._size = size
         self._values: OrderedDict[Hashable, Value] = OrderedDict()
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._epoch = 0
 
     def __contains__(self, key: Hashable) -> bool:

@@ -166,11 +166,11 @@ class Recorded(AbstractCapability[Any]):
 
     def get_toolset(self) -> FunctionToolset[Any] | None:
         """Return the tool that reads results which are stored beside the session; None if none are."""
-        name, description, parameters = READ_ARTIFACT_TOOL.values()
-        tool = Tool.from_schema(
-            self._read_artifact, str(name), str(description), cast("Any", parameters), takes_ctx=True
-        )
-        return None if self._offload is None else FunctionToolset([tool], metadata={MAY_REPEAT: True})
+        if self._offload is None:
+            return None
+        name, about, schema = READ_ARTIFACT_TOOL.values()
+        tool = Tool.from_schema(self._read_artifact, str(name), str(about), cast("Any", schema), takes_ctx=True)
+        return FunctionToolset([tool], metadata={MAY_REPEAT: True})
 
     async def _read_artifact(self, ctx: RunContext[Any], **arguments: JsonValue) -> str:
         answer = await self.session.artifacts.answer_read({"id": ctx.tool_call_id, "arguments": arguments})

@@ -25,8 +25,8 @@ class Interrupts:
     def look(self, frame: FrameType, event: str, returned: object) -> None:
         if event not in {"call", "c_return"} or not any(each in frame.f_code.co_filename for each in PLACES):
             return
-        if event == "c_return" and getattr(returned, "__name__", "") == "__enter__" and sys.version_info[:2] != (3, 14):
-            # No signal is handled between the lock of a `with` and its block, but on Python 3.14.
+        if event == "c_return" and getattr(returned, "__name__", "") == "__enter__" and sys.version_info >= (3, 15):
+            # It is told of the lock of a `with` as well, behind which no signal is handled.
             return
         self._left -= 1
         if self._left == 0:

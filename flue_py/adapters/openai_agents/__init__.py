@@ -78,6 +78,7 @@ from flue_py.providers.rules import is_of_the_model, kind_of
 from flue_py.sessions.handle import checked_text
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
+from flue_py.system import uri_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -719,7 +720,7 @@ def _opened(path: Path, sessions_table: str, messages_table: str) -> sqlite3.Con
             raise InvalidArgument(f"table: {table!r} is not the name of a table")
     file = None
     try:
-        file = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+        file = sqlite3.connect(f"{uri_of(path.resolve())}?mode=ro", uri=True, check_same_thread=False)
         file.execute(f"SELECT session_id, message_data, created_at FROM {messages_table} LIMIT 0")  # noqa: S608 - checked
         file.execute(f"SELECT session_id, created_at FROM {sessions_table} LIMIT 0")  # noqa: S608 - checked
     except sqlite3.Error as error:
