@@ -556,6 +556,11 @@ def is_after(entry: str, revision: str) -> str:
     return f"{entry}.session_key = :session_key AND {entry}.revision > {revision}"
 
 
+def next_from(lane: str, depth: str) -> str:
+    """Return the SQL of a place at a depth of a lane; where no row is there, of the next: a lost one hides no other."""
+    return f"(SELECT MIN(depth) FROM entries WHERE tree_id = :tree_id AND lane_id = {lane} AND depth >= {depth})"
+
+
 # In each lane, for the revisions before the first one asked for and for the last one: the deepest place that is not
 # after it, where low is high; the fork depth where there is none.
 _HALVED = (
@@ -565,13 +570,14 @@ _HALVED = (
     f"   CASE WHEN {is_after('t', 'b.revision')} THEN t.depth - 1 ELSE t.depth END"
     "   FROM found f CROSS JOIN lanes l ON l.tree_id = :tree_id AND l.lane_id = f.lane_id"
     "   JOIN entries t ON t.tree_id = :tree_id AND t.lane_id = l.lane_id AND t.depth ="
-    "    (SELECT MAX(d.depth) FROM entries d WHERE d.tree_id = :tree_id AND d.lane_id = l.lane_id)"
+    "    (SELECT MAX(d.depth) FROM entries d WHERE d.tree_id = :tree_id AND d.lane_id = l.lane_id"
+    "     AND d.session_key = :session_key)"
     "   JOIN (SELECT :revision AS revision UNION ALL SELECT :last_revision) b ON 1 = 1"
     "  UNION ALL SELECT h.lane_id, h.revision,"
     f"   CASE WHEN {is_after('e', 'h.revision')} THEN h.low ELSE e.depth END,"
-    f"   CASE WHEN {is_after('e', 'h.revision')} THEN e.depth - 1 ELSE h.high END"
+    f"   CASE WHEN {is_after('e', 'h.revision')} THEN (h.low + h.high + 1) / 2 - 1 ELSE h.high END"
     "   FROM halved h CROSS JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = h.lane_id"
-    "    AND e.depth = (h.low + h.high + 1) / 2 WHERE h.low < h.high)"
+    f"    AND e.depth = {next_from('h.lane_id', '(h.low + h.high + 1) / 2')} WHERE h.low < h.high)"
 )
 _RANGES = (
     "ranges(lane_id, low, high) AS (SELECT h.lane_id, MIN(h.low), MAX(h.low) FROM halved h WHERE h.low = h.high"

@@ -24,7 +24,7 @@ from flue_py.core.ledger import BlobRow, EditRow, EntryRow, MarkRow, MoveRow, Re
 from flue_py.core.operations import MoveLeaf, Redo, Undo
 from flue_py.core.sessions import LARGEST_ENTRY
 from flue_py.db import sql
-from flue_py.db.ops.seals import drop_mark, marks_by, own_marks, put_mark, read_rows_of_log, write_log
+from flue_py.db.ops.seals import MARK, TAKEN_IDS, drop_mark, marks_by, own_marks, put_mark, read_rows_of_log, write_log
 from flue_py.db.runner import (
     Pages,
     Parameters,
@@ -437,16 +437,11 @@ def pins_of(tx: Transaction, state: SessionState) -> dict[str, str]:
     return {entry_id: value for entry_id, value in seen.items() if value is not None}
 
 
-MARK = sql.statement(tuple[str | None])(
-    "SELECT m.value FROM marks m WHERE m.session_key = :session_key AND m.entry_id = :entry_id AND m.kind = :kind"
-)
-
-
 def mark_of(tx: Transaction, state: SessionState, entry_id: str, kind: str) -> str | None:
     """Return the value of a label or a pin as the session sees it; None without one."""
     own = tx.first(MARK, session_key=state.key, entry_id=entry_id, kind=kind)
     if own is not None:
-        return own[0]
+        return own.value
     mark = _inherited(tx, state).get((entry_id, kind))
     return None if mark is None else mark.value
 
@@ -544,8 +539,10 @@ def _on_shared_path(tx: Transaction, marks: Iterable[MarkOfSource]) -> SeenMarks
         of_level = list(group)
         shared = _shared(tx, shared, of_level[0])
         for mark in of_level:
-            if mark.entry_id is None or mark.kind is None or mark.lane_id is None or mark.depth is None:
+            if mark.entry_id is None or mark.kind is None:
                 continue
+            if mark.lane_id is None or mark.depth is None:
+                raise damaged_entry(mark.entry_id, "is marked, and not there")
             if mark.depth <= shared.get(mark.lane_id, -1):
                 seen.setdefault((mark.entry_id, mark.kind), mark)
     return seen
@@ -720,10 +717,6 @@ def in_parts(names: Iterable[Named]) -> Iterator[list[Named]]:
     every = list(dict.fromkeys(names))
     for low in range(0, len(every), _AT_ONCE):
         yield every[low : low + _AT_ONCE]
-
-
-# Those of a JSON array of ids that are taken.
-TAKEN_IDS = sql.statement(tuple[str])(f"SELECT e.id FROM {sql.ENTRIES_BY_ID}")
 
 
 def taken_ids(tx: Transaction, state: SessionState, ids: Iterable[str]) -> set[str]:

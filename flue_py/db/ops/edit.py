@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -212,9 +214,6 @@ def restore_edits(
 # The log of a session, read from what is stored anyway, and going back to any line of it.
 
 
-Logged = TypeVar("Logged", EditRow, StoredEntry)
-
-
 def read_log(tx: Transaction, session_id: str, before: int | None, limit: int) -> list[sessions.LogLine]:
     """Return lines of the log, newest first (see `Backend.read_log`)."""
     state = base.read_state(tx, session_id)
@@ -231,6 +230,7 @@ def _logged_move(row: MoveRow | None) -> sessions.LoggedMove | None:
 
 
 # Each revision's stretches of lanes, from ``start`` to ``low``, where low is high: one after the other up to ``top``.
+_NEXT = "CASE WHEN s.low = s.high THEN s.low + 1 ELSE (s.low + s.high + 1) / 2 END"
 _STRETCHES = (
     "stretches(lane_id, top, start, revision, low, high) AS ("
     "  SELECT r.lane_id, r.high, r.low, CAST(0 AS BIGINT), r.low, r.low FROM ranges r"
@@ -238,9 +238,10 @@ _STRETCHES = (
     "   CASE WHEN s.low = s.high THEN e.depth ELSE s.start END,"
     "   CASE WHEN s.low = s.high THEN e.revision ELSE s.revision END,"
     "   CASE WHEN s.low = s.high OR e.revision = s.revision THEN e.depth ELSE s.low END,"
-    "   CASE WHEN s.low = s.high THEN s.top WHEN e.revision = s.revision THEN s.high ELSE e.depth - 1 END"
+    "   CASE WHEN s.low = s.high THEN s.top WHEN e.revision = s.revision THEN s.high"
+    "    ELSE (s.low + s.high + 1) / 2 - 1 END"
     "   FROM stretches s CROSS JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = s.lane_id"
-    "    AND e.depth = CASE WHEN s.low = s.high THEN s.low + 1 ELSE (s.low + s.high + 1) / 2 END WHERE s.low < s.top)"
+    f"    AND e.depth = {sql.next_from('s.lane_id', _NEXT)} WHERE s.low < s.top)"
 )
 # The first entries of each stretch, and the last; the payload of the very first.
 _FIRST_PAYLOAD = ", ".join(
@@ -260,10 +261,9 @@ LOGGED_ENTRIES = statement(StoredEntry)(
 def _lines(tx: Transaction, state: SessionState, after: int, last: int) -> list[sessions.LogLine]:
     where = {"session_key": state.key, "revision": after, "last_revision": last}
     moves, edited = read_rows_of_log(tx, state, after, last)
-    edits = _by_revision(edited)
-    entries = _by_revision(
-        tx.rows(LOGGED_ENTRIES, **where, tree_id=state.tree_id, leaf=state.leaf, count=sessions.LOGGED_IDS)
-    )
+    added = tx.rows(LOGGED_ENTRIES, **where, tree_id=state.tree_id, leaf=state.leaf, count=sessions.LOGGED_IDS)
+    edits = {revision: [*rows] for revision, rows in groupby(edited, attrgetter("revision"))}
+    entries = {revision: [*rows] for revision, rows in groupby(added, attrgetter("revision"))}
     return [
         sessions.make_line(
             state.id,
@@ -274,13 +274,6 @@ def _lines(tx: Transaction, state: SessionState, after: int, last: int) -> list[
         )
         for revision in range(last, after, -1)
     ]
-
-
-def _by_revision(rows: Sequence[Logged]) -> dict[int, list[Logged]]:
-    lines: dict[int, list[Logged]] = {}
-    for row in rows:
-        lines.setdefault(row.revision, []).append(row)
-    return lines
 
 
 def _logged_entries(tx: Transaction, state: SessionState, rows: list[StoredEntry]) -> sessions.LoggedEntries:

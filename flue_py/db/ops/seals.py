@@ -23,7 +23,7 @@ from flue_py.core.sessions import is_storable
 from flue_py.db import sql
 from flue_py.db.runner import Insert, KeyChanged, Nothing, Row, SessionState, Statement, Transaction
 from flue_py.db.sql import call_columns, columns, keyed, quoted, select, statement
-from flue_py.errors import damaged_rows, damaged_session
+from flue_py.errors import damaged_entry, damaged_rows, damaged_session
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The heads of sessions: each covers a session's row and its leaf, and is made anew where a row is changed.
@@ -350,10 +350,17 @@ def write_log(tx: Transaction, state: SessionState, moves: Sequence[MoveRow], ed
         state.log_seal = edited.seal
 
 
+# Those of a JSON array of ids that are taken.
+TAKEN_IDS = statement(tuple[str])(f"SELECT e.id FROM {sql.ENTRIES_BY_ID}")
+
+
 def read_rows_of_log(
     tx: Transaction, state: SessionState, after: int, last: int
 ) -> tuple[dict[int, MoveRow], list[EditRow]]:
-    """Return the log of some revisions: the moves by revision, and the edits in order. Raises `CorruptStore`."""
+    """Return the log of some revisions: the moves by revision, and the edits in order.
+
+    Raises `CorruptStore`, also where an entry is lost from or to which the leaf moved: it tells of a lane.
+    """
     where = {"session_key": state.key, "revision": after, "last_revision": last}
     rows: list[LogRow] = [*tx.rows(MOVES_AROUND, **where), *tx.rows(EDITS_AROUND, **where)]
     above = 0
@@ -369,6 +376,11 @@ def read_rows_of_log(
             raise damaged_rows(state.id)
     present = [row for row in sorted(rows, key=_in_log) if after < _in_log(row)[0] <= last]
     moves = {row.revision: row for row in present if isinstance(row, MoveRow)}
+    ends = {end for move in moves.values() for end in (move.from_entry, move.to_entry) if end is not None}
+    if ends:
+        names = json.dumps(sorted(ends))
+        for lost in ends - {name for (name,) in tx.rows(TAKEN_IDS, tree_id=state.tree_id, ids=names)}:
+            raise damaged_entry(lost, "is not there", state.id)
     return moves, [row for row in present if isinstance(row, EditRow)]
 
 

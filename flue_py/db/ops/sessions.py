@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, groupby
 from operator import attrgetter, itemgetter
 from typing import Literal
 
@@ -449,9 +449,6 @@ def _linked_child(tx: Transaction, state: SessionState, task_id: str) -> session
     return None
 
 
-PARENTS_OF_CHILD = statement(tuple[int])("SELECT COUNT(*) FROM task_links t WHERE t.child_id = :child_id")
-
-
 def link_task(tx: Transaction, sources: Sources, operation: LinkTask) -> None:
     """Link a task session to a parent (see `Backend.link_task`)."""
     child_id = operation.child_id
@@ -461,8 +458,7 @@ def link_task(tx: Transaction, sources: Sources, operation: LinkTask) -> None:
     state = base.read_state(tx, operation.session_id)
     state.require(operation.expected)
     _insert_link(tx, sources, state, operation.task_id, child_id, operation.entry_id)
-    parents = tx.first(PARENTS_OF_CHILD, child_id=child_id)
-    if parents == (1,):
+    if len(tx.rows(PARENT_KEYS, child_id=child_id)) == 1:
         # A task that waited for its parent is as deep as that says, and so are its own.
         _sink(tx, sources, child_id, state.task_depth + 1)
 
@@ -771,13 +767,11 @@ def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[se
         return []
     where = {"session_key": state.key, "revision": after, "last_revision": last}
     moves, _ = read_rows_of_log(tx, state, after, last)
-    added: dict[int, list[Entry]] = {}
     rows = tx.rows(ENTRIES_OF_REVISIONS, **where, tree_id=state.tree_id, leaf=state.leaf)
-    entries = base.made_entries(tx, state, sorted(rows, key=_BY_PLACE))
-    for entry in sorted(entries, key=attrgetter("revision", "ordinal")):
-        added.setdefault(entry.revision, []).append(entry)
+    entries = sorted(base.made_entries(tx, state, sorted(rows, key=_BY_PLACE)), key=attrgetter("revision", "ordinal"))
+    added = {revision: tuple(of_it) for revision, of_it in groupby(entries, attrgetter("revision"))}
     return [
-        _change(state.id, revision, tuple(added.get(revision, ())), moves.get(revision))
+        _change(state.id, revision, added.get(revision, ()), moves.get(revision))
         for revision in range(max(after, 0) + 1, last + 1)
     ]
 
@@ -876,9 +870,7 @@ def end_task(tx: Transaction, sources: Sources, operation: EndTask) -> sessions.
     states = {info.id: state}
     edits = {info.id: [sessions.Edit("completed", None, sessions.row_value(info, "completed"), str(at))]}
     for parent_id, link in changed:
-        parent = (
-            states[parent_id] if parent_id in states else states.setdefault(parent_id, base.read_state(tx, parent_id))
-        )
+        parent = states.get(parent_id) or states.setdefault(parent_id, base.read_state(tx, parent_id))
         before = sessions.ended_task(info.id, link.status, link.summary)
         edits.setdefault(parent_id, []).append(sessions.Edit("ended", None, before, after))
         put_link(tx, parent, link._replace(status=status, summary=summary))
