@@ -24,15 +24,18 @@ texts: st.SearchStrategy[str] = st.text(max_size=20) | st.sampled_from(
 labels: st.SearchStrategy[str] = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=10)
 """Text that can be a key, a title or a label."""
 
-json_values: st.SearchStrategy[JsonValue] = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(10**30), 10**30)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | texts,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
-    max_leaves=5,
-)
+
+def json_of(texts: st.SearchStrategy[str], keys: st.SearchStrategy[str], most: int) -> st.SearchStrategy[JsonValue]:
+    """Return JSON values with such texts and keys, of at most so many leaves."""
+    numbers = st.integers(-(10**30), 10**30) | st.floats(allow_nan=False, allow_infinity=False)
+    return st.recursive(
+        st.none() | st.booleans() | numbers | texts,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
+        max_leaves=most,
+    )
+
+
+json_values = json_of(texts, texts, 5)
 
 hostile_texts: st.SearchStrategy[str] = st.text(st.characters(), max_size=8) | st.sampled_from(
     [

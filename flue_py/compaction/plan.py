@@ -33,6 +33,7 @@ from flue_py.core.context import (
     ContextEntry,
     Traits,
     Turns,
+    is_note,
     part_in,
     pending_in,
     pinned_ids,
@@ -180,6 +181,11 @@ class Messages(Sequence[Message]):
         """Return the role of a message. O(1) for that of an entry."""
         item = None if self._items is None else self._items[at]
         return item.role if isinstance(item, ContextEntry) else self[at].get("role")
+
+    def begins_turn(self, at: int) -> bool:
+        """Return whether a turn begins with a message, as `is_note` says. O(1) for that of an entry."""
+        item = None if self._items is None else self._items[at]
+        return self.role(at) == USER and not (isinstance(item, ContextEntry) and is_note(item.entry))
 
     def calling(self, among: Iterable[int]) -> Iterator[int]:
         """Yield those of some messages that may call tools."""
@@ -782,7 +788,9 @@ def _plan(
         cut = cuts.fitting(cut, most - pinned_tokens, count)
     if cut is None or cut <= start:
         return None
-    turn_start = _turn_start(messages, start, cut)
+    turn_start = None
+    if cut < len(messages) and messages.role(cut) != USER:
+        turn_start = next((n for n in range(cut, start - 1, -1) if messages.begins_turn(n)), None)
     middle = cut if turn_start is None else turn_start
     history: Sequence[int] = range(start, middle)
     prefix: Sequence[int] = range(middle, cut)
@@ -800,13 +808,6 @@ def _plan(
         settings=settings,
         carried_history=None if history else _carried_history(previous),
     )
-
-
-def _turn_start(messages: Messages, start: int, cut: int) -> int | None:
-    """Return where the turn that a cut splits begins; None if it splits none that began after ``start``."""
-    if cut == len(messages) or messages.role(cut) == USER:
-        return None
-    return next((n for n in range(cut, start - 1, -1) if messages.role(n) == USER), None)
 
 
 def _carried_history(previous: PreviousCompaction | Told | None) -> str:
@@ -847,7 +848,7 @@ class SessionCompactionPlan(Selective):
     pinned after they were summarized come before all of these: they are not in the context now, and come back. The
     summary of an earlier compaction is neither: it is ``plan.previous_summary``, and ``previous`` with its details. So
     is that of a range that leaves. A pinned summary stays like any pinned entry. ``taken_over`` is where these
-    summaries are among the items.
+    summaries are among the items. ``question`` is the last message of the user if it stays although its turn is cut.
     """
 
     _not_shown: ClassVar[tuple[str, ...]] = ("leaving", "staying", "previous", "taken_over")
@@ -858,6 +859,7 @@ class SessionCompactionPlan(Selective):
     staying: tuple[ContextItem, ...] = ()
     previous: Told | None = None
     taken_over: tuple[int, ...] = ()
+    question: str = ""
 
 
 class NoCompaction(Frozen):

@@ -17,10 +17,10 @@ from typing import Literal, Protocol, TypeAlias
 from msgspec.structs import replace
 
 from flue_py.context.tokens import ENTRY_COUNTS, ModelCounter, Remembered, counter_for
-from flue_py.core.context import ContextEntry
+from flue_py.core.context import ContextEntry, is_note
 from flue_py.core.entries import Call, Pairing, answered_id, called_ids, referred_artifact, tool_calls
 from flue_py.core.json import Frozen, JsonObject, JsonValue
-from flue_py.core.kinds import ASSISTANT, COMPACTION, CUSTOM_MESSAGE, MESSAGE, SYSTEM, TOOL_RESULT, USER, string_field
+from flue_py.core.kinds import ASSISTANT, COMPACTION, MESSAGE, SYSTEM, TOOL_RESULT, USER, string_field
 from flue_py.core.usage import agent_of
 from flue_py.errors import InvalidArgument, shown
 from flue_py.providers.base import is_part, listed
@@ -808,10 +808,6 @@ def turn_in(context: Sequence[ContextEntry], agent: str | None) -> int:
     return turn_start([Item(entry, place) for place, entry in enumerate(context)], agent)
 
 
-HANDOFF = "handoff"
-"""The ``customType`` of a handoff."""
-
-
 def turn_start(items: Sequence[Item], agent: str | None) -> int:
     """Return where the turn begins that is in progress: the answers and results after the last message of the user.
 
@@ -825,8 +821,7 @@ def turn_start(items: Sequence[Item], agent: str | None) -> int:
     for at in range(len(items) - 1, -1, -1):
         item = items[at]
         source = item.source
-        note = source.entry.data if source is not None and source.entry.kind == CUSTOM_MESSAGE else None
-        if isinstance(note, dict) and note.get("customType") != HANDOFF:
+        if source is not None and source.entry.kind != MESSAGE and is_note(source.entry):
             after_note = True
             continue
         if after_note and not (item.is_result or item.calls):

@@ -692,12 +692,8 @@ def calculate_context_tokens(usage: Mapping[str, JsonValue]) -> int:
     ``cacheWrite``; usage in a provider's own shape is read as the ledger reads it. Anything but a finite number counts
     as zero.
     """
-    total = _count(usage.get("totalTokens"))
-    return (
-        total
-        or sum(_count(usage.get(name)) for name in ("input", "output", "cacheRead", "cacheWrite"))
-        or read_reported(usage).totals.tokens
-    )
+    total, names = _count(usage.get("totalTokens")), ("input", "output", "cacheRead", "cacheWrite")
+    return total or sum(_count(usage.get(name)) for name in names) or read_reported(usage).totals.tokens
 
 
 def _count(value: JsonValue) -> int:
@@ -747,9 +743,7 @@ def _is_summary(message: Message) -> bool:
 
 
 def _is_after(moment: JsonValue, since: JsonValue) -> bool:
-    if not isinstance(moment, (int, float)) or not isinstance(since, (int, float)):
-        return False
-    return moment > since
+    return isinstance(moment, (int, float)) and isinstance(since, (int, float)) and moment > since
 
 
 @lru_cache(maxsize=1024)
@@ -1023,6 +1017,16 @@ def begins_turn(entry: Entry) -> bool:
     return entry.kind == MESSAGE and entry.role == "user" and (has_words(entry.payload) or is_spoken(entry.fields))
 
 
+HANDOFF = "handoff"
+"""The ``customType`` of a handoff."""
+
+
+def is_note(entry: Entry) -> bool:
+    """Return whether an entry is a note to the model that no turn begins with, such as a block: no handoff."""
+    note = entry.data if entry.kind == CUSTOM_MESSAGE else None
+    return isinstance(note, dict) and note.get("customType") != HANDOFF
+
+
 class TurnPart(NamedTuple):
     """The part of a message in a turn: an agent's ``answer``, perhaps with calls, a ``result``, a ``prompt``, or ""."""
 
@@ -1226,13 +1230,23 @@ def pending_in(items: Sequence[ContextEntry]) -> PendingTurn:
 # Pins: entries that every later compaction keeps word for word, named in its payload.
 
 
+QUESTION = "lastQuestion"
+"""The detail of a compaction that cut within a turn: the message of the user that it keeps, until the next one."""
+
+
+def _question_of(fields: JsonObject) -> frozenset[str]:
+    details = fields.get("details")
+    asked = details.get(QUESTION) if isinstance(details, dict) else None
+    return frozenset([asked] if isinstance(asked, str) else ())
+
+
 def effective_pins(own: Mapping[str, str], latest: JsonObject | None) -> set[str]:
     """Return the ids of the entries that the next compaction keeps, wherever they lie.
 
     ``own`` are a session's marks, ``on`` or ``off`` by entry; ``latest`` are the fields of the latest compaction on
     the path: its pins hold until they are taken off, also in a fork, which has no marks of its own yet.
     """
-    carried = frozenset[str]() if latest is None else pinned_ids(latest)
+    carried = frozenset[str]() if latest is None else pinned_ids(latest) - _question_of(latest)
     return {entry_id for entry_id in {*carried, *own} if own.get(entry_id, "on") == "on"}
 
 
@@ -1259,7 +1273,7 @@ def keeping(
     first_kept, is_of_range = fields.get("firstKeptEntryId"), BASE in fields and RANGES in fields
     if RESTORES in fields or not isinstance(first_kept, str) or ("pinnedEntryIds" in fields and not is_of_range):
         return new
-    pinned = effective_pins(own, None if latest is None else latest[1])
+    pinned = effective_pins(own, None if latest is None else latest[1]) | _question_of(fields)
     before = None if latest is None else layout_of(*latest)
     if not pinned and (before is None or not before.ranges or is_of_range):
         return new

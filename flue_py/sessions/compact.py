@@ -210,18 +210,29 @@ def beginning(
     whole_turns: bool = False,
 ) -> Planned:
     """Plan to summarize the beginning of the context; at most so many tokens stay, where that can be."""
-    exchanges = plan.split_exchanges(read.tail, (item.entry_id for item in read.items))
-    return plan.plan_session_compaction(
+    planning = partial(
+        plan.plan_session_compaction,
         read.items,
         read.compaction,
-        settings,
-        pinned=pins,
         counts=counts,
         live=live,
         most=most,
-        split=exchanges,
+        split=plan.split_exchanges(read.tail, (item.entry_id for item in read.items)),
         whole_turns=whole_turns,
     )
+    planned = planning(settings, pinned=pins)
+    if not whole_turns or isinstance(planned, plan.NoCompaction):
+        return planned
+    asked = {
+        item.entry_id: count for item, count in zip(read.items, counts, strict=True) if context.begins_turn(item.entry)
+    }
+    question, size = asked.popitem() if asked else ("", 0)
+    if question not in (item.entry_id for item in planned.leaving):
+        return planned
+    # Beside it the end stays as it is, unless it can be cut further.
+    settings = replace(settings, keep_recent_tokens=settings.keep_recent_tokens + size)
+    planned = planning(settings, pinned=[*pins, question])
+    return planned if isinstance(planned, plan.NoCompaction) else replace(planned, question=question)
 
 
 def shown_summary(text: str) -> JsonObject:
@@ -873,6 +884,8 @@ class Compactions(Group[Writing]):
         from_hook: bool = False,
     ) -> CompactionResult:
         """Append the text below the stored leaf, if that still is the end of the path that was planned on."""
+        if planned.question:
+            text = replace(text, details={**text.details, context.QUESTION: planned.question})
         while True:
             leaf = (await self._session._stored_info()).leaf_id
             moved = None if leaf == basis.leaf else await self._overtaken(basis, leaf)
@@ -1056,38 +1069,17 @@ class Compactions(Group[Writing]):
         summarizer = None if model is None else model_of(model)
         maker = modes.checked_mode(mode, settings, has_model=summarizer is not None or dry_run)
         await self._session._compare(handle.checked_seen(**options))
-        basis = await self._range_basis(
-            first, last, maker, settings, window, summarizer=summarizer, system=system, tools=tools
-        )
+        find = await self._finding_range(first, last)
+        basis = await self._basis_of(maker, settings, window, find, summarizer=summarizer, system=system, tools=tools)
         return await self._compact(basis, summarizer, instructions, dry_run=dry_run, hook=before_compaction)
 
-    async def _range_basis(
-        self,
-        first: str | None,
-        last: str | None,
-        mode: str | Mode | None,
-        settings: CompactionSettings | None,
-        window: int | None,
-        *,
-        summarizer: Model | None = None,
-        system: str | None = None,
-        tools: Sequence[Mapping[str, object]] | None = None,
-    ) -> Basis:
-        """Return the basis of the compaction of a range. Raises as `compact_range` for its ends."""
+    async def _finding_range(self, first: str | None, last: str | None) -> Finding:
+        """Return what plans the compaction of a range. Raises `EntryNotFound` for its ends."""
         for entry_id in (first, last):
             if entry_id is not None and await self._session.get_entry(entry_id) is None:
                 raise EntryNotFound(self._session.id, entry_id)
-
-        return await self._basis_of(
-            mode,
-            settings,
-            window,
-            lambda read, sized, pins, counts, live: plan.plan_range(
-                read.items, read.compaction, read.tail, sized, first, last, pinned=pins, live=live
-            ),
-            summarizer=summarizer,
-            system=system,
-            tools=tools,
+        return lambda read, sized, pins, counts, live: plan.plan_range(
+            read.items, read.compaction, read.tail, sized, first, last, pinned=pins, live=live
         )
 
     async def loss_report(self, compaction: str | None = None, *, limit: int = 50) -> LossReport | None:
@@ -1239,7 +1231,7 @@ class Compactions(Group[Writing]):
         is_range = edit.first is not None or edit.last is not None
         sizes = edit.mode, edit.settings, edit.window
         if is_range:
-            compaction = await self._range_basis(edit.first, edit.last, *sizes)
+            compaction = await self._basis_of(*sizes, await self._finding_range(edit.first, edit.last))
         else:
             compaction = await self._basis_of(*sizes, system=basis.system, tools=basis.tools)
         planned = compaction.planned

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from flue_py import context, prices, render
 from flue_py.core.context import (
+    HANDOFF,
     CommonPrefix,
     ContextEntry,
     ContextSize,
@@ -306,7 +307,7 @@ class Context(Group[Writing]):
         entry = NewEntry.custom(
             CUSTOM_MESSAGE,
             {
-                "customType": pipeline.HANDOFF,
+                "customType": HANDOFF,
                 "content": text,
                 "details": {"agent": agent, "sources": [section.source for section in gathered.sections]},
             },
@@ -323,9 +324,7 @@ class Context(Group[Writing]):
             return None
         entry = await self._session.get_entry(first.entry_ids[0]) if first.entry_ids else None
         fields = None if entry is None or entry.kind != CUSTOM_MESSAGE else entry.data
-        details = (
-            fields.get("details") if isinstance(fields, dict) and fields.get("customType") == pipeline.HANDOFF else None
-        )
+        details = fields.get("details") if isinstance(fields, dict) and fields.get("customType") == HANDOFF else None
         if not isinstance(details, dict) or details.get("agent") != agent:
             raise IdempotencyConflict(self._session.id, idempotency_key)
         appended = replace(first, replayed=True)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from flue_py.compaction import estimate_tokens
 from flue_py.core.json import JsonObject, JsonValue
+from tests.strategies import json_of
 
 
 class Item(NamedTuple):
@@ -54,15 +55,7 @@ def usage(total: int = 0, **fields: int) -> JsonObject:
 
 texts = st.text(alphabet=st.sampled_from('ab \n"\\é数🚀\ud83d\ude80'), max_size=60)
 paths = st.sampled_from(["a", "b/c", "Z", "ü", "\U0001f680", "\uffee", ""])
-json_values: st.SearchStrategy[JsonValue] = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(10**30), 10**30)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | texts,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab012") | texts, inner, max_size=3),
-    max_leaves=8,
-)
+json_values = json_of(texts, st.sampled_from("ab012") | texts, 8)
 reports = st.integers(0, 5000).map(usage) | st.just(usage())
 
 _calls = st.builds(call, st.sampled_from(["read", "write", "edit", "grep"]), paths.map(lambda path: {"path": path}))

@@ -12,6 +12,7 @@ from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry, Pairing, exchange_of
 from flue_py.core.json import JsonObject
 from tests.compaction.strategies import Item, assistant, budgets, call, messages, tool_result, usage, user
+from tests.context.pipeline.piped import block
 from tests.context.pipeline.piped import context as stored
 from tests.values import existing
 
@@ -102,3 +103,12 @@ def test_of_what_the_user_said_only_what_may_fit_is_decoded() -> None:
     said = [line for line in block.text.splitlines() if "please" in line]
     assert said == [f"- Do {n}, please." for n in (0, 5, 6, 7, 8)]
     assert "[4 more of the user's messages did not fit; they are stored]" in block.text
+
+
+def test_a_split_turn_begins_at_its_question_and_not_at_a_block_that_was_told_in_it() -> None:
+    asked = [user("old"), assistant("ok"), user("?"), call("read", {}), tool_result("b")]
+    context = [*asked, block("day", "Monday"), call("read", {}, "c2"), tool_result("c", "c2")]
+    items, keep = stored(*context, kinds={5: "custom_message"}), CompactionSettings(keep_recent_tokens=20)
+    found = plan_session_compaction(items, None, keep, counts=[10] * 8)
+    assert isinstance(found, SessionCompactionPlan)
+    assert (found.plan.first_kept_index, found.plan.turn_prefix[:3]) == (6, tuple(asked[2:]))

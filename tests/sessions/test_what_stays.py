@@ -252,3 +252,21 @@ async def test_so_many_messages_stay_each_time(session: Session, store: Store, w
             assert len(kept) == (5 if window is None else 1)
             assert kept[-1]["role"] == "assistant"
     assert (await store.verify()).problems == []
+
+
+async def test_mode_window_keeps_the_question_of_the_turn_that_it_cuts_until_the_next(session: Session) -> None:
+    pinned = (await session.append_messages([user("pinned"), answer("ok")])).entry_ids[0]
+    await session.marks.pin(pinned)
+    for number, question in enumerate(["first?", "first?", "second?"]):
+        said = [] if number == 1 else [user(question)]
+        for step in range(4):
+            call: JsonObject = {"type": "toolCall", "id": f"c{number}{step}", "name": "bash", "arguments": {}}
+            result = {"role": "toolResult", "toolCallId": f"c{number}{step}", "content": "line " * 200}
+            said += [{"role": "assistant", "content": [call]}, result]
+        await session.append_messages(said)
+        done = await session.compact(mode="window", settings=SETTINGS)
+        assert done.appended is not None
+        messages = await session.build_context()
+        assert [message["content"] for message in messages if message["role"] == "user"] == ["pinned", question]
+        assert done.tokens_after == (await session.context.measure(use_reported=False)).messages
+        assert await session.marks.pins() == [pinned], "it is no pin that a person would have to take off"

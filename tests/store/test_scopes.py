@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -67,13 +68,17 @@ def hold(monkeypatch: pytest.MonkeyPatch) -> Hold:
     return hold
 
 
-async def check_is_there(store: flue_py.Store, session: flue_py.Session) -> None:
-    """Check that a handle knows of the message that was committed, and builds on it."""
-    (entry,) = await session.get_tree()
-    assert session.leaf_id == entry.id
-    await session.append_message({"role": "user", "content": "b"})
-    assert [message["content"] for message in await session.build_context()] == ["a", "b"]
-    assert (await store.verify()).problems == []
+@asynccontextmanager
+async def written(tmp_path: Path) -> AsyncIterator[tuple[flue_py.Store, flue_py.Session]]:
+    """Yield a session, and check that its handle knows of the message that was committed then, and builds on it."""
+    async with flue_py.open(tmp_path / "a.db") as store:
+        session = await store.create_session()
+        yield store, session
+        (entry,) = await session.get_tree()
+        assert session.leaf_id == entry.id
+        await session.append_message({"role": "user", "content": "b"})
+        assert [message["content"] for message in await session.build_context()] == ["a", "b"]
+        assert (await store.verify()).problems == []
 
 
 def expire(scope: CancelScope) -> None:
@@ -83,30 +88,24 @@ def expire(scope: CancelScope) -> None:
 
 
 async def test_a_scope_is_left_as_usual_when_it_cancelled_a_commit_under_way(tmp_path: Path, hold: Hold) -> None:
-    async with flue_py.open(tmp_path / "a.db") as store:
-        session = await store.create_session()
+    async with written(tmp_path) as (_, session):
         async with anyio.create_task_group() as group:
             with anyio.move_on_after(GUARD_SECONDS) as scope:
                 group.start_soon(hold.end, scope.cancel)
                 await session.append_message({"role": "user", "content": "a"})
         assert scope.cancelled_caught
-        await check_is_there(store, session)
 
 
 async def test_a_deadline_that_passes_during_a_commit_is_a_timeout(tmp_path: Path, hold: Hold) -> None:
-    async with flue_py.open(tmp_path / "a.db") as store:
-        session = await store.create_session()
-        async with anyio.create_task_group() as group:
-            with pytest.raises(TimeoutError):  # noqa: PT012 - the scope is what raises it
-                with anyio.fail_after(GUARD_SECONDS) as scope:
-                    group.start_soon(hold.end, lambda: expire(scope))
-                    await session.append_message({"role": "user", "content": "a"})
-        await check_is_there(store, session)
+    async with written(tmp_path) as (_, session), anyio.create_task_group() as group:
+        with pytest.raises(TimeoutError):  # noqa: PT012 - the scope is what raises it
+            with anyio.fail_after(GUARD_SECONDS) as scope:
+                group.start_soon(hold.end, lambda: expire(scope))
+                await session.append_message({"role": "user", "content": "a"})
 
 
 async def test_a_batch_that_is_cancelled_in_mid_commit_is_known_too(tmp_path: Path, hold: Hold) -> None:
-    async with flue_py.open(tmp_path / "a.db") as store:
-        session = await store.create_session()
+    async with written(tmp_path) as (store, session):
         async with anyio.create_task_group() as group:
             with anyio.move_on_after(GUARD_SECONDS) as scope:
                 group.start_soon(hold.end, scope.cancel)
@@ -114,12 +113,10 @@ async def test_a_batch_that_is_cancelled_in_mid_commit_is_known_too(tmp_path: Pa
                     landed = tx.append_message(session, {"role": "user", "content": "a"})
         assert scope.cancelled_caught
         assert landed.result.leaf_id == session.leaf_id
-        await check_is_there(store, session)
 
 
 async def test_what_is_shielded_is_not_cancelled(tmp_path: Path, hold: Hold) -> None:
-    async with flue_py.open(tmp_path / "a.db") as store:
-        session = await store.create_session()
+    async with written(tmp_path) as (_, session):
         async with anyio.create_task_group() as group:
             with anyio.move_on_after(GUARD_SECONDS) as scope:
                 group.start_soon(hold.end, scope.cancel)
@@ -128,21 +125,18 @@ async def test_what_is_shielded_is_not_cancelled(tmp_path: Path, hold: Hold) -> 
                     assert session.leaf_id == done.entry_ids[0]
                 await checkpoint()
         assert scope.cancelled_caught
-        await check_is_there(store, session)
 
 
 async def test_a_cancelled_task_group_waits_for_what_it_has_begun(tmp_path: Path, hold: Hold) -> None:
-    async with flue_py.open(tmp_path / "a.db") as store:
-        session = await store.create_session()
-        async with anyio.create_task_group() as outside, anyio.create_task_group() as group:
-            outside.start_soon(hold.end, group.cancel_scope.cancel)
-            group.start_soon(session.append_message, {"role": "user", "content": "a"})
-        await check_is_there(store, session)
+    groups = anyio.create_task_group(), anyio.create_task_group()
+    async with written(tmp_path) as (_, session), groups[0] as outside, groups[1] as group:
+        outside.start_soon(hold.end, group.cancel_scope.cancel)
+        group.start_soon(session.append_message, {"role": "user", "content": "a"})
 
 
 async def test_a_scope_that_ends_before_a_write_begins_takes_it_back(tmp_path: Path, hold: Hold) -> None:
-    async with flue_py.open(tmp_path / "a.db") as store:
-        first, second = await store.create_session(), await store.create_session()
+    async with written(tmp_path) as (store, first):
+        second = await store.create_session()
         async with anyio.create_task_group() as group:
             with anyio.move_on_after(GUARD_SECONDS) as scope:
                 group.start_soon(first.append_message, {"role": "user", "content": "a"})
@@ -153,7 +147,6 @@ async def test_a_scope_that_ends_before_a_write_begins_takes_it_back(tmp_path: P
         assert scope.cancelled_caught
         assert second.leaf_id is None
         assert await second.get_tree() == []
-        await check_is_there(store, first)
 
 
 # -- asyncio's own ----------------------------------------------------------------------------------------------------
@@ -161,21 +154,18 @@ async def test_a_scope_that_ends_before_a_write_begins_takes_it_back(tmp_path: P
 
 @on_asyncio
 async def test_a_timeout_of_asyncio_that_passes_during_a_commit_is_one(tmp_path: Path, hold: Hold) -> None:
-    async with flue_py.open(tmp_path / "a.db") as store:
-        session = await store.create_session()
+    async with written(tmp_path) as (_, session):
         with pytest.raises(TimeoutError):  # noqa: PT012 - the timeout is what raises it
             async with asyncio.timeout(GUARD_SECONDS) as timeout:
                 now = asyncio.get_running_loop().time()
                 ending = asyncio.create_task(hold.end(lambda: timeout.reschedule(now)))
                 await session.append_message({"role": "user", "content": "a"})
         await ending
-        await check_is_there(store, session)
 
 
 @on_asyncio
 async def test_a_task_that_is_cancelled_inside_a_scope_is_cancelled(tmp_path: Path, hold: Hold) -> None:
-    async with flue_py.open(tmp_path / "a.db") as store:
-        session = await store.create_session()
+    async with written(tmp_path) as (_, session):
 
         async def write() -> None:
             with CancelScope():
@@ -185,4 +175,3 @@ async def test_a_task_that_is_cancelled_inside_a_scope_is_cancelled(tmp_path: Pa
         await hold.end(writing.cancel)
         await asyncio.wait([writing])
         assert writing.cancelled()
-        await check_is_there(store, session)
