@@ -143,8 +143,10 @@ def assembled(items: Sequence[Item], view: View, spec: ContextSpec, gathered: Ga
     split_at = max(next((at for at in reversed(own_places) if not pending or at < pending[0]), -1), task)
     above_brief: list[Item] = [] if spec.task is None else [pipeline.added({"role": "user", "content": spec.task})]
     below_brief: list[Item] = []
+    told = _blocks_told(items)
     for at, item in enumerate(items):
-        if item.place in shown or (at == task and spec.task is None) or _stays(item):
+        stays = item.is_system or item.is_pinned or at in told
+        if item.place in shown or (at == task and spec.task is None) or stays:
             (below_brief if at > split_at else above_brief).append(own_texts.get(item.place, item))
     text = gathered.text(HEADING)
     brief = [pipeline.added({"role": "user", "content": text})] if text else []
@@ -183,19 +185,18 @@ def _task_texts(task: str | None, items: Sequence[Item], at: int) -> list[str]:
     return pipeline.text_parts(items[at].message) if at < len(items) and not items[at].is_summary else []
 
 
-def _stays(item: Item) -> bool:
-    """Return whether a message is the system's, or pinned, or a block of context, which every agent reads."""
-    return item.is_system or item.is_pinned or _block_of(item) is not None
-
-
 def _block_of(item: Item) -> ShownBlock | None:
     source = item.source
     return shown_block(source.entry.data) if source is not None and source.kind == CUSTOM_MESSAGE else None
 
 
 def _blocks_told(items: Sequence[Item]) -> set[int]:
-    """Return where the newest text of each block is. It is not told again as long as the context shows it."""
-    return {*{block.name: at for at, item in enumerate(items) if (block := _block_of(item)) is not None}.values()}
+    """Return where the newest text of each block is. It is not told again as long as the context shows it.
+
+    Of a block that was withdrawn, nothing: where the note that says so is left out, all texts before it are.
+    """
+    newest = {block.name: (at, block) for at, item in enumerate(items) if (block := _block_of(item)) is not None}
+    return {at for at, block in newest.values() if block.same}
 
 
 def _may_be_task(item: Item, *, is_first: bool) -> bool:

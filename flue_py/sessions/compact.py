@@ -1074,7 +1074,7 @@ class Compactions(Group[Writing]):
         return await self._compact(basis, summarizer, instructions, dry_run=dry_run, hook=before_compaction)
 
     async def _finding_range(self, first: str | None, last: str | None) -> Finding:
-        """Return what plans the compaction of a range. Raises `EntryNotFound` for its ends."""
+        """Return the function that plans the compaction of a range. Raises `EntryNotFound` for its ends."""
         for entry_id in (first, last):
             if entry_id is not None and await self._session.get_entry(entry_id) is None:
                 raise EntryNotFound(self._session.id, entry_id)

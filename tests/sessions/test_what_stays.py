@@ -11,6 +11,7 @@ from flue_py.compaction.material import Material
 from flue_py.compaction.modes import Asker, Hybrid, Intent, Lossless, Made, Mode
 from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel, ModelRequest
+from tests.compaction.strategies import call, tool_result
 from tests.sessions.talk import answer, user
 from tests.tables import inputs
 
@@ -24,15 +25,8 @@ def model(name: str = "small") -> FunctionModel:
 
 async def work(session: Session, number: int, said: str) -> None:
     """Append a turn: what the user said, a call with its result, and an answer."""
-    call: JsonObject = {"type": "toolCall", "id": f"c{number}", "name": "bash", "arguments": {"command": "make"}}
-    await session.append_messages(
-        [
-            user(said),
-            {"role": "assistant", "content": [call]},
-            {"role": "toolResult", "toolCallId": f"c{number}", "toolName": "bash", "content": "line " * 300},
-            answer("so on " * 100),
-        ]
-    )
+    asked, result = call("bash", {"command": "make"}, f"c{number}"), tool_result("line " * 300, f"c{number}")
+    await session.append_messages([user(said), asked, result, answer("so on " * 100)])
 
 
 def shown(messages: list[JsonObject]) -> str:
@@ -260,9 +254,7 @@ async def test_mode_window_keeps_the_question_of_the_turn_that_it_cuts_until_the
     for number, question in enumerate(["first?", "first?", "second?"]):
         said = [] if number == 1 else [user(question)]
         for step in range(4):
-            call: JsonObject = {"type": "toolCall", "id": f"c{number}{step}", "name": "bash", "arguments": {}}
-            result = {"role": "toolResult", "toolCallId": f"c{number}{step}", "content": "line " * 200}
-            said += [{"role": "assistant", "content": [call]}, result]
+            said += [call("bash", {}, f"c{number}{step}"), tool_result("line " * 200, f"c{number}{step}")]
         await session.append_messages(said)
         done = await session.compact(mode="window", settings=SETTINGS)
         assert done.appended is not None

@@ -31,9 +31,6 @@ UNSEEN: dict[str, set[str]] = {
 }
 """What no digest covers, by table, and the reads whose answers change with it."""
 
-OF_A_LOST_ENTRY = {"entry costs", "marks"}
-"""The reads that say less where an entry is lost. Others refuse: the log tells its lane, and a lane has no gap."""
-
 CREATOR = {"path", "context", "turns", "tree", *OFF_PATH}
 """A copy gives entries to sessions of other keys: no digest covers which session made an entry."""
 
@@ -48,8 +45,9 @@ def is_unseen(rows: Rows, edit: Edit, name: str, session_id: str) -> bool:
     """Return whether an edit may change what a read says of a session."""
     if edit.table == "entries" and edit.column not in PLACE:
         return name == "usage"
-    is_lost = (edit.table, edit.kind) == ("entries", "delete")
-    if name in (OF_A_LOST_ENTRY if is_lost else UNSEEN.get(edit.table, ())):
+    if edit[:2] == ("entries", "delete"):
+        return name in {"entry costs", "marks"}  # others refuse: the log tells its lane, and a lane has no gap
+    if name in UNSEEN.get(edit.table, ()):
         return True
     # Links and budgets name a session by its key: one of another key is seen where that session is read.
     if (edit.table, edit.column) == ("sessions", "session_key") and name in UNSEEN["task_links"]:
