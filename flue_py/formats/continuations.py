@@ -17,7 +17,7 @@ from flue_py.core.json import JsonObject, JsonValue, without
 from flue_py.core.kinds import Shape
 from flue_py.formats.kit import FILE, Continuation, Exported, SessionTree, id_elsewhere, iso_time, json_line
 from flue_py.providers import lists
-from flue_py.providers.base import LIMITS, Leftovers, blocks_of, fields_of, listed, objects_in, only
+from flue_py.providers.base import Leftovers, blocks_of, fields_of, limits_of, listed, objects_in, only
 from flue_py.providers.openai_chat import arguments_from_text
 from flue_py.providers.request import with_fitting_calls
 
@@ -42,10 +42,11 @@ def _exported(
     return Exported(name, text, left.notes(), is_rows=True, continuation=continuation)
 
 
-def _said(target: Shape, session: SessionTree, left: Leftovers) -> Iterator[lists.Said]:
+def _said(target: Shape, session: SessionTree, left: Leftovers, model: str | None = None) -> Iterator[lists.Said]:
     """Yield the messages of the context, with ids and names of calls as the API takes them that the program calls."""
+    limits = limits_of(target, model)
     for said in lists.said_in(session.context()):
-        yield with_fitting_calls(said, LIMITS[target], left, as_items=target == "openai-responses")
+        yield with_fitting_calls(said, limits, left, as_items=target == "openai-responses")
 
 
 # Claude Code: a row for each message, a chain by `parentUuid`.
@@ -133,7 +134,8 @@ def _item(item: JsonObject) -> JsonObject:
 def export_qwen_code(session: SessionTree) -> Exported:
     """Return a session as Qwen Code resumes it. O(entries)."""
     left, own_id, folder = Leftovers(), id_elsewhere(session), session.info.cwd or "/"
-    system, contents = lists.gemini_list(lists.said_in(session.context()), left)
+    # It speaks to its models in the form of OpenAI, whatever its rows look like.
+    system, contents = lists.gemini_list(_said("openai-chat", session, left), left)
     if system is not None:
         left.note(_OWN_PROMPT)
     rows: list[JsonObject] = []
@@ -166,7 +168,7 @@ _IGNORED = ("/", "?", "<session_context>", "<hook_context>")
 def export_gemini_cli(session: SessionTree) -> Exported:
     """Return a session as Gemini CLI begins one with it. O(entries)."""
     left, own_id, start = Leftovers(), id_elsewhere(session), session.info.active_us
-    system, contents = lists.gemini_list(lists.said_in(session.context()), left)
+    system, contents = lists.gemini_list(_said("gemini", session, left), left)
     if system is not None:
         left.note(_OWN_PROMPT)
     folder = session.info.cwd or "/"
@@ -284,9 +286,11 @@ def _opencode_parts(
 # Copilot CLI: a header, and a row for each message, call and result. Kimi Code: a row for each message.
 
 
-def _chat(session: SessionTree, left: Leftovers) -> Iterator[tuple[JsonObject, str, list[str], bool]]:
+def _chat(
+    session: SessionTree, left: Leftovers, model: str | None = None
+) -> Iterator[tuple[JsonObject, str, list[str], bool]]:
     """Yield the chat messages of a context: each with its text, the URLs of its pictures, and whether a tool failed."""
-    said = lists.with_own_ids([*lists.said_in(session.context())], left)
+    said = lists.with_own_ids([*_said("openai-chat", session, left, model)], left)
     failed = {one.message.get("toolCallId") for one in said if one.message.get("isError") is True}
     # Chat messages have no place for that, and would name it as left out.
     said = [one.with_message(without(one.message, "isError")) for one in said]
@@ -373,7 +377,7 @@ def export_mistral_vibe(session: SessionTree) -> Exported:
     left, own_id, start = Leftovers(), str(id_elsewhere(session)), session.info.active_us
     rows: list[JsonObject] = []
     names: dict[JsonValue, JsonValue] = {}
-    for message, text, pictures, has_failed in _chat(session, left):
+    for message, text, pictures, has_failed in _chat(session, left, "mistral"):
         names |= {call["id"]: call["name"] for call in _calls(message)}
         named: JsonObject = {"name": names.get(message["tool_call_id"])} if message["role"] == "tool" else {}
         rows.append({**only(message, "role", "tool_calls", "tool_call_id"), "content": text, **named})

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import flue_py
+from flue_py.core.json import JsonObject
 from flue_py.errors import InvalidArgument
 from flue_py.formats.registry import export_names
 from flue_py.sessions.session import Session
@@ -63,14 +64,19 @@ async def test_a_program_goes_on_with_what_the_model_sees(tmp_path: Path, progra
         assert await words_of(copy) == expected
 
 
-@inputs("program", ["claude-code", "codex", "opencode"])
-async def test_names_of_tools_go_out_as_the_program_can_send_them(tmp_path: Path, program: str) -> None:
-    call = {"type": "toolCall", "id": "c1", "name": "file_system.read_file", "arguments": {}}
+@inputs("program", [name for name in PROGRAMS if name != "pi"])
+async def test_ids_and_names_of_tools_go_out_as_the_program_can_send_them(tmp_path: Path, program: str) -> None:
+    call = {"type": "toolCall", "id": "c" * 70, "name": "file system.read_file", "arguments": {}}
+    result = {"role": "toolResult", "toolCallId": "c" * 70, "toolName": "file system.read_file", "content": "ok"}
+    said: list[JsonObject] = [{"role": "user", "content": "Read."}, {"role": "assistant", "content": [call]}, result]
     async with flue_py.open(":memory:") as store:
         session = await store.create_session()
-        await session.append_messages([{"role": "user", "content": "Read."}, {"role": "assistant", "content": [call]}])
-        text = (await write_continuation(session, program, home=tmp_path)).path.read_text()
-    assert ("file_system_read_file" in text, "file_system.read_file" in text) == (True, False)
+        await session.append_messages(said)
+        report = await write_continuation(session, program, home=tmp_path)
+    text = report.path.read_text()
+    assert ("file_system.read_file" if program == "gemini-cli" else "file_system_read_file") in text
+    assert ("file system" in text, "c" * 70 in text) == (False, program == "gemini-cli")
+    assert any("ids or names of tool calls were changed" in str(note) for note in report.notes)
 
 
 @inputs("program", PROGRAMS)
