@@ -338,18 +338,22 @@ def postgres_databases() -> Iterator[Databases]:
             databases.kept.close()
 
 
+def _lending(take: Callable[[], str], give_back: Callable[[str], None]) -> Iterator[NewDatabase]:
+    lent: list[str] = []
+
+    def lend() -> str:
+        lent.append(take())
+        return lent[-1]
+
+    yield lend
+    for url in lent:
+        give_back(url)
+
+
 @pytest.fixture
 def new_database(postgres_databases: Databases) -> Iterator[NewDatabase]:
     """A function that returns the URL of an empty database, which is this test's until it ends."""
-    lent: list[str] = []
-
-    def take() -> str:
-        lent.append(postgres_databases.take())
-        return lent[-1]
-
-    yield take
-    for url in lent:
-        postgres_databases.give_back(url)
+    yield from _lending(postgres_databases.take, postgres_databases.give_back)
 
 
 @pytest.fixture
@@ -358,15 +362,7 @@ def new_store_database(postgres_databases: Databases) -> Iterator[NewDatabase]:
 
     It is empty, or has a store without sessions, which takes a third of the time: for what uses the API alone.
     """
-    lent: list[str] = []
-
-    def take() -> str:
-        lent.append(postgres_databases.take_store())
-        return lent[-1]
-
-    yield take
-    for url in lent:
-        postgres_databases.give_back_store(url)
+    yield from _lending(postgres_databases.take_store, postgres_databases.give_back_store)
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from flue_py.db.migrate import dialect_of
 from flue_py.db.migrate import migrate as bring_up_to_date
 from flue_py.db.schema import Migrated, creation_sql, migrations_directory, upgrade_sql
 from flue_py.db.waiting import ON_LOOP, OnCaller
-from flue_py.errors import CorruptStore, InvalidArgument, SessionNotFound, StoreUnavailable
+from flue_py.errors import CorruptStore, InvalidArgument, RevisionConflict, SessionNotFound, StoreUnavailable
 from flue_py.render import views
 from flue_py.render.lines import Line, Span, counted, one_line, printable, table
 from flue_py.sessions.handle import all_sessions
@@ -598,7 +598,8 @@ async def _deletion(
 ) -> Plan:
     """Return the plan of a deletion or an erasure. ``held`` sessions were passed over, ``left`` are texts that stay."""
     planned = await work(store, dry_run=True)
-    names = {session_id: await cli.name_of(store, session_id) for session_id in planned.session_ids}
+    ids = planned.session_ids
+    names, before = {name: await cli.name_of(store, name) for name in ids}, await store.backend.get_sessions(ids)
     notes = [*left, *[f"{counted(held, 'session')} passed over: a hold is on it, see flue-py hold"] * bool(held)]
 
     def shown(receipt: Receipt) -> Answer:
@@ -606,6 +607,10 @@ async def _deletion(
         return Answer(lambda: views.receipt_lines(receipt, names, verbs[1]), receipt.to_json, code=code, notes=notes)
 
     async def go(store: Store) -> Answer:
+        for was, now in zip(before, await store.backend.get_sessions(ids), strict=True):
+            # Of a scope, all goes that is there by now.
+            if planned.scope is None and was and now and was.revision != now.revision:
+                raise RevisionConflict(now.id, was.revision, now.revision)
         with cli.progress_bar(f"{verbs[0][:-1]}ing"), nullcontext() if file is None else Part(file) as part:
             receipt = await work(store, dry_run=False)
             if part is not None:

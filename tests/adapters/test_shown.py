@@ -201,6 +201,23 @@ CHANGES: dict[str, tuple[list[Callable[[flue_py.Session], Awaitable[object]]], l
 }
 
 
+async def begun(
+    store: flue_py.Store, adapter: Adapter, changes: list[Any], *, by_hand: bool = False
+) -> flue_py.Session:
+    """Begin the session with two turns, by the framework or by hand, and make changes of it."""
+    if by_hand:
+        session = await store.create_session(key="s", scope=adapter.scope)
+        roles = ["user", "assistant"] * 2
+        await session.append_messages([{"role": r, "content": t} for r, t in zip(roles, _TWO, strict=True)])
+    else:
+        for text in ("a", "b"):
+            await adapter.say(text)
+        session = await store.open_session("s", scope=adapter.scope)
+    for change in changes:
+        await change(session)
+    return session
+
+
 @pytest.mark.parametrize(
     ("made", "extra", "module"),
     [
@@ -220,16 +237,7 @@ def test_every_adapter_shows_what_the_model_is_sent(
         changes, expected = CHANGES[what]
         async with flue_py.open(":memory:") as store:
             adapter = made(store)
-            if is_begun_by_hand:
-                session = await store.create_session(key="s", scope=adapter.scope)
-                roles = ["user", "assistant"] * 2
-                await session.append_messages([{"role": r, "content": t} for r, t in zip(roles, _TWO, strict=True)])
-            else:
-                await adapter.say("a")
-                await adapter.say("b")
-                session = await store.open_session("s", scope=adapter.scope)
-            for change in changes:
-                await change(session)
+            session = await begun(store, adapter, changes, by_hand=is_begun_by_hand)
             how = f"{what}, begun {'by hand' if is_begun_by_hand else 'by the framework'}"
             seen = await adapter.seen()
             if seen != expected:
@@ -269,11 +277,7 @@ def test_what_a_graph_removes_or_edits_behind_a_compaction_stays_so() -> None:
     async def check(what: str, edit: str) -> None:
         async with flue_py.open(":memory:") as store:
             adapter = LangGraph(store)
-            for text in ("a", "b"):
-                await adapter.say(text)
-            session = await store.open_session("s")
-            for change in CHANGES[what][0]:
-                await change(session)
+            session = await begun(store, adapter, CHANGES[what][0])
             messages = (await adapter.graph.aget_state(adapter.config)).values["messages"]
             await adapter.graph.aupdate_state(adapter.config, {"messages": edits[edit](messages)}, as_node="answer")
             left = await adapter.seen()
@@ -308,11 +312,7 @@ def test_adk_goes_back_to_what_was_shown_before_an_invocation() -> None:
         changes, expected = CHANGES[what]
         async with flue_py.open(":memory:") as store:
             adapter = Adk(store)
-            for text in ("a", "b"):
-                await adapter.say(text)
-            session = await store.open_session("s", scope=adapter.scope)
-            for change in changes:
-                await change(session)
+            session = await begun(store, adapter, changes)
             await adapter.say("c")
             for text in ("d", "e"):
                 shown = await adapter.service.get_session(**adapter.names)
@@ -340,11 +340,7 @@ def test_a_fork_and_a_save_without_a_change_leave_the_context_as_it_is() -> None
         changes, expected = CHANGES[what]
         async with flue_py.open(":memory:") as store:
             adapter = PydanticAI(store)
-            for text in ("a", "b"):
-                await adapter.say(text)
-            session = await store.open_session("s")
-            for change in changes:
-                await change(session)
+            await begun(store, adapter, changes)
             same = existing(await adapter.store.load("s"))
             await adapter.store.save(same)
             if await adapter.seen() != expected:

@@ -17,7 +17,7 @@ import flue_py
 import flue_py.cli
 from flue_py.agents.conversation import Conversation
 from flue_py.sessions import housekeeping
-from tests.edges.cli_runs import Flue, runner
+from tests.edges.cli_runs import Flue, runner, seen_here
 from tests.edges.every_command import CALLS, every_command, has_option, make_hostile
 
 DELETING = {
@@ -134,6 +134,20 @@ def test_rm_of_a_scope_asks_and_says_what_went_and_what_stays(flue: Flue) -> Non
     assert "has the id or key 'gone'" in flue.run("rm", "gone", "--scope", "t1", code=4).stderr
     assert asyncio.run(held(flue.database))[3] == before[3]
     flue.run("rm", "--scope", "nobody")
+
+
+@pytest.mark.parametrize("name", ["erase", "cleanup", "rm", "rm --inactive-for 0h"])
+def test_what_was_written_to_before_the_answer_is_kept(flue: Flue, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def confirm(_: str) -> None:
+        with flue_py.sync.open(flue.database) as store:
+            task = next(info for info in store.list_sessions(kind="task").sessions if info.title == "Its task")
+            store.find_session(task.id).append_message({"role": "user", "content": "one more"})
+
+    monkeypatch.setattr("flue_py.cli.command.confirm", confirm)
+    before = asyncio.run(held(flue.database))
+    code, shown = seen_here("--db", str(flue.database), *call(flue, name), cwd=flue.folder)
+    assert (code, "look at it, and run the command again" in shown) == (5, True)
+    assert asyncio.run(held(flue.database))[0] == before[0]
 
 
 def test_where_there_is_nothing_to_delete_nobody_is_refused(flue: Flue) -> None:

@@ -144,14 +144,14 @@ def test_each_layer_is_drawn_with_what_it_lost(chromium: Chromium, tmp_path: Pat
         said = select(page, first)
         assert "At the leaf it is in effect." in said
         assert "Went in" in said
-        assert "5 messages, size" in said
+        assert "4 messages, size" in said
         assert "1 summary, size" in said
         widths = page.locator("#panel .compaction .fill").evaluate_all("all => all.map(each => each.offsetWidth)")
         assert widths[0] > widths[1] > 0
         rows = page.locator("#panel .compaction tbody tr").evaluate_all(
             "all => all.map(row => [...row.children].map(cell => cell.textContent))"
         )
-        assert ["instruction", "3", "0", "0%"] in rows
+        assert ["instruction", "2", "0", "0%"] in rows
         lost = page.locator("#panel .compaction .lost li").all_inner_texts()
         assert any(text.startswith("src/part00.py") for text in lost)
         assert any(HOSTILE in text for text in lost)

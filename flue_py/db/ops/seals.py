@@ -378,8 +378,7 @@ def read_rows_of_log(
     moves = {row.revision: row for row in present if isinstance(row, MoveRow)}
     ends = {end for move in moves.values() for end in (move.from_entry, move.to_entry) if end is not None}
     if ends:
-        names = json.dumps(sorted(ends))
-        for lost in ends - {name for (name,) in tx.rows(TAKEN_IDS, tree_id=state.tree_id, ids=names)}:
+        for lost in ends - {name for (name,) in tx.rows(TAKEN_IDS, tree_id=state.tree_id, ids=json.dumps([*ends]))}:
             raise damaged_entry(lost, "is not there", state.id)
     return moves, [row for row in present if isinstance(row, EditRow)]
 
