@@ -530,10 +530,10 @@ async def erase(
     interrupted or killed, run it again. Exit code 1 if something is left, could not be reached, or more is found.
 
     With --json, and in the file of --receipt, an object: complete (null if nothing was looked for), dryRun, sessionIds,
-    scope, counts, entriesKept, redacted, seenBy, mayQuote, missingIds, atUs, by, why, size (bytes), and look, null
-    before it is done: places (pairs of name and size), runBytes (so
-    many in a row are found wherever they are), unsampled (how many texts were too short or too plain to be looked for),
-    traces and stays (place, size, where; stays are rows that were not erased), hindrances, outOfReach, rebuilt.
+    scope, counts, entriesKept, redacted, seenBy, mayQuote, missingIds, atUs, by, why, size (bytes), left (titles that
+    have the words, and stay), and look, null before it is done: places (pairs of name and size), runBytes (so many in a
+    row are found wherever they are), unsampled (how many texts were too short or too plain to be looked for), traces
+    and stays (place, size, where; stays are rows that were not erased), hindrances, outOfReach, rebuilt.
     """
     ids, left = [await _erasable(store, name) for name in sessions], list[str]()
     if search is not None:
@@ -545,8 +545,7 @@ async def erase(
         work = partial(Store.erase, entries=entries)
         left = [f"more than {_MOST_FOUND:,} texts have these words: run it again for the rest"] * answer.has_more
         # One that a program made goes along with what it was made of.
-        titles = (await found(parts=("titles",))).sessions
-        titled = sorted(each.session.id for each in titles if each.session.title)
+        titled = sorted(each.session.id for each in (await found(parts=("titles",))).sessions if each.session.title)
         left += [f"a title or an id has these words, and stays: session {name}" for name in titled]
     elif ids:
         work = partial(Store.erase, sessions=ids)
@@ -597,13 +596,13 @@ async def _deletion(
     left: Sequence[str] = (),
 ) -> Plan:
     """Return the plan of a deletion or an erasure. ``held`` sessions were passed over, ``left`` are texts that stay."""
-    planned = await work(store, dry_run=True)
+    planned = replace(await work(store, dry_run=True), left=tuple(left))
     ids = planned.session_ids
     names, before = {name: await cli.name_of(store, name) for name in ids}, await store.backend.get_sessions(ids)
     notes = [*left, *[f"{counted(held, 'session')} passed over: a hold is on it, see flue-py hold"] * bool(held)]
 
     def shown(receipt: Receipt) -> Answer:
-        code = 0 if receipt.look is None or (receipt.is_complete and not left) else 1
+        code = 0 if receipt.look is None or receipt.is_complete else 1
         return Answer(lambda: views.receipt_lines(receipt, names, verbs[1]), receipt.to_json, code=code, notes=notes)
 
     async def go(store: Store) -> Answer:
@@ -612,14 +611,14 @@ async def _deletion(
             if planned.scope is None and was and now and was.revision != now.revision:
                 raise RevisionConflict(now.id, was.revision, now.revision)
         with cli.progress_bar(f"{verbs[0][:-1]}ing"), nullcontext() if file is None else Part(file) as part:
-            receipt = await work(store, dry_run=False)
+            receipt = replace(await work(store, dry_run=False), left=tuple(left))
             if part is not None:
                 part.write(to_json(receipt.to_json()) + b"\n")
                 part.publish()
         return shown(receipt)
 
-    scope = planned.scope
-    subject = counted(len(names), "session") if scope is None else f"everything of scope {printable(repr(scope))}"
+    scope = f"everything of scope {printable(repr(planned.scope))}"
+    subject = counted(len(names), "session") if planned.scope is None else scope
     if not names and planned.redacted:
         subject = counted(planned.redacted, "entry", "entries")
     elif not any(planned.counts.values()):

@@ -287,7 +287,7 @@ class Receipt(Frozen, rename="camel"):
     ``counts`` are numbers of rows by name; paid ``calls`` stay. ``entries_kept`` are those that a deletion leaves to
     other sessions. In an erasure they are ``redacted``, and stay without their texts; ``seen_by`` are sessions that
     stay and see one of them, ``may_quote`` summaries over them. ``missing_ids`` are tasks that were linked, and not
-    there. ``look`` says where it was looked for after an erasure; None after a deletion, and in a dry run.
+    there. ``look`` says where it was looked for after an erasure; None in others. ``left`` names titles that stay.
     """
 
     dry_run: bool
@@ -304,16 +304,16 @@ class Receipt(Frozen, rename="camel"):
     why: str | None = None
     size: int = 0
     look: Look | None = None
+    left: tuple[str, ...] = ()
 
     @property
     def is_complete(self) -> bool:
         """Whether all of it is erased, and no trace of it was found."""
-        return self.look is not None and self.look.is_clean
+        return self.look is not None and self.look.is_clean and not self.left
 
     def to_json(self) -> JsonObject:
         """Return it as JSON has it."""
-        row: JsonObject = to_builtins(self)
-        return {"complete": None if self.look is None else self.is_complete, **row}
+        return {"complete": None if self.look is None else self.is_complete, **to_builtins(self)}
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -286,9 +286,10 @@ def _opencode_parts(
 # Copilot CLI: a header, and a row for each message, call and result. Kimi Code: a row for each message.
 
 
-def _chat(
-    session: SessionTree, left: Leftovers, model: str | None = None
-) -> Iterator[tuple[JsonObject, str, list[str], bool]]:
+_ChatMessage = tuple[JsonObject, str, list[str], bool]
+
+
+def _chat(session: SessionTree, left: Leftovers, model: str | None = None) -> Iterator[_ChatMessage]:
     """Yield the chat messages of a context: each with its text, the URLs of its pictures, and whether a tool failed."""
     said = lists.with_own_ids([*_said("openai-chat", session, left, model)], left)
     failed = {one.message.get("toolCallId") for one in said if one.message.get("isError") is True}
