@@ -664,7 +664,7 @@ async def rm(
     """Delete SESSION, its task sessions and theirs, and every entry that no other session sees.
 
     Forks are kept with all they see, and so is the record of costs. At a terminal it shows what would go, and asks; if
-    SESSION changes meanwhile, it is kept.
+    any of it changes meanwhile, all of it is kept.
     If SESSION is "all", and no session has that id or key, all completed sessions are deleted.
     With --scope and nothing else, all data of that tenant or user is deleted: sessions, memories, files, budgets,
     and from the record of costs folders and agents. The amounts paid stay.

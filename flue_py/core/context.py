@@ -125,12 +125,10 @@ def provenance_of(entry: Entry) -> Provenance | None:
 
 
 def _read_provenance(value: JsonValue) -> Provenance | None:
-    if not isinstance(value, Mapping):
-        return None
-    session_id, entry_id = value.get("session"), value.get("entry")
-    if not isinstance(session_id, str) or not isinstance(entry_id, str):
-        return None
-    return Provenance(session_id, entry_id)
+    match value:
+        case {"session": str(session_id), "entry": str(entry_id)}:
+            return Provenance(session_id, entry_id)
+    return None
 
 
 def merged_range_of(entry: Entry) -> MergedRange | None:
@@ -692,8 +690,10 @@ def calculate_context_tokens(usage: Mapping[str, JsonValue]) -> int:
     ``cacheWrite``; usage in a provider's own shape is read as the ledger reads it. Anything but a finite number counts
     as zero.
     """
-    total, names = _count(usage.get("totalTokens")), ("input", "output", "cacheRead", "cacheWrite")
-    return total or sum(_count(usage.get(name)) for name in names) or read_reported(usage).totals.tokens
+    if total := _count(usage.get("totalTokens")):
+        return total
+    names = ("input", "output", "cacheRead", "cacheWrite")
+    return sum(_count(usage.get(name)) for name in names) or read_reported(usage).totals.tokens
 
 
 def _count(value: JsonValue) -> int:

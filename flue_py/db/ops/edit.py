@@ -229,8 +229,8 @@ def _logged_move(row: MoveRow | None) -> sessions.LoggedMove | None:
     )
 
 
-# Each revision's stretches of lanes, from ``start`` to ``low``, where low is high: one after the other up to ``top``.
 _NEXT = "CASE WHEN s.low = s.high THEN s.low + 1 ELSE (s.low + s.high + 1) / 2 END"
+# Each revision's stretches of lanes, from ``start`` to ``low``, where low is high: one after the other up to ``top``.
 _STRETCHES = (
     "stretches(lane_id, top, start, revision, low, high) AS ("
     "  SELECT r.lane_id, r.high, r.low, CAST(0 AS BIGINT), r.low, r.low FROM ranges r"
