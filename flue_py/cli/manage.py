@@ -18,7 +18,7 @@ from msgspec.structs import replace
 import flue_py
 from flue_py.cli import command as cli
 from flue_py.cli.command import Answer, Plan
-from flue_py.cli.main import HelpfulGroup, Place, expanded, finished, is_only_readable, key_in, read_config, read_policy
+from flue_py.cli.main import HelpfulGroup, Place, expanded, finished, key_in, read_config, read_policy
 from flue_py.core.chain import GOES_ON, Head, read_head
 from flue_py.core.entries import from_microseconds
 from flue_py.core.erasure import Receipt, Redaction
@@ -186,7 +186,7 @@ def copy(place: Place, source: str, target: str, no_verify: bool, target_key_fil
     changed there, is reported and left alone; the others are copied. Nothing else in TARGET is touched.
 
     The exit code is 1 if a part is refused, or if either end has problems. The database of flue-py --db plays no
-    part; flue-py --key-file has the key of SOURCE.
+    part; flue-py --key-file and --witness are those of SOURCE.
 
     With --json: an object: complete (what the exit code says), treesCopied, treesRefreshed, treesUnchanged;
     sessions, entries, paidCalls, budgets, documents, payloadBytes (what was written); budgetsKept and documentsKept
@@ -206,13 +206,7 @@ def copy(place: Place, source: str, target: str, no_verify: bool, target_key_fil
 async def _copy(source: Place, target: Place, *, verify: bool, needs_loop: bool) -> CopyReport:
     _require_file(source)
     threads = None if needs_loop else False
-    async with flue_py.open(
-        source.target,
-        read_only=is_only_readable(source.target),
-        threads=threads,
-        key=source.keys(),
-        unchecked=source.unchecked,
-    ) as ours:
+    async with cli.opening(source, threads=threads) as ours:
         if ours.unchecked:
             cli.tell(cli.UNCHECKED)
         if target.is_file:
