@@ -86,9 +86,9 @@ def test_commands_show_heads_to_a_witness_and_refuse_what_was_put_back(tmp_path:
     flue.run(*witness, "rekey", "--new-key-file", str(key))
     flue.run(*witness, "--key-file", str(key), "sessions")
     flue.database.write_bytes(old)
-    copied = ("copy", str(flue.database), str(tmp_path / "copy.db"))
-    for command in (("sessions",), ("show", session), ("append", session, "x"), copied):
-        assert f"session '{session}': its witness saw revision 1, and" in flue.run(*witness, *command, code=1).output
+    for args in (["sessions"], ["show", session], ["append", session, "x"], ["copy", str(flue.database), f"{key}.db"]):
+        refused = flue.run(*witness, *args, code=1)
+        assert f"session '{session}': its witness saw revision 1, and" in refused.stdout + refused.stderr
     flue.run(*witness, "--accept", session, "show", session)
     flue.run(*witness, "sessions")
     assert "is not https://" in flue.run("--witness", "ftp://x/y", "sessions", code=1).stderr
